@@ -1,0 +1,109 @@
+"""The four sorts of message, and the small types that all of them use.
+
+An `Ask` refuses fields it does not know; an `Event`, an `Answer` and a `Record` ignore them, so
+that an old reader goes on beside a new writer.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+
+from quintal.errors import Code, Owner
+
+Token = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+"""One subject token: a node id, a tenant, any principal."""
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+"""A document's name."""
+
+UnixMs = Annotated[int, Field(ge=0, lt=2**53)]
+"""UTC, integer milliseconds since 1970."""
+
+DurationMs = Annotated[int, Field(ge=0, lt=2**53)]
+
+
+def _exact(value: Any) -> Any:
+    """A float as the decimal that a person wrote: 0.47, not 0.46999999999999997."""
+    return Decimal(repr(value)) if isinstance(value, float) else value
+
+
+def _plain(value: Decimal) -> str:
+    return format(value, "f")
+
+
+Exact = Annotated[
+    Decimal,
+    BeforeValidator(_exact),
+    Field(max_digits=24, decimal_places=6, allow_inf_nan=False),
+    PlainSerializer(_plain, return_type=str),
+]
+"""A decimal of at most 6 places; text on the wire, so that no float ever touches it."""
+
+Money = Annotated[
+    Decimal,
+    BeforeValidator(_exact),
+    Field(max_digits=38, decimal_places=9, allow_inf_nan=False),
+    PlainSerializer(_plain, return_type=str),
+]
+"""An amount in the installation's currency, to 1e-9; text on the wire."""
+
+
+def _integer(value: Any) -> Any:
+    return int(value) if isinstance(value, str) else value
+
+
+BigInt = Annotated[int, BeforeValidator(_integer), PlainSerializer(str, return_type=str)]
+"""An integer of any size; text on the wire, since JSON readers round past 2**53."""
+
+
+class Message(BaseModel):
+    """Anything on the wire: frozen, named as the wire names it."""
+
+    model_config = ConfigDict(
+        frozen=True, populate_by_name=True, serialize_by_alias=True, ser_json_inf_nan="constants"
+    )
+
+
+class Ask(Message):
+    """A question. Unknown fields are refused: a typo must not pass for a default."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Event(Message):
+    """News from one part to others. Unknown fields are ignored."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class Answer(Message):
+    """What a service says back. Unknown fields are ignored."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class Reason(Answer):
+    """Why something is not so: a code, how many nodes or devices it holds for, and some names."""
+
+    code: Code
+    message: str = ""
+    owner: Owner = Owner.INFRASTRUCTURE
+    count: int = 0
+    pool: str = ""
+    names: tuple[str, ...] = ()
+    """At most 20 node names, and only those that the asker may see."""
+
+
+class Refusal(Answer):
+    """A service says no: what, why, and whose move it is."""
+
+    kind: Literal["refused"] = "refused"
+    code: Code
+    message: str
+    owner: Owner = Owner.SUBMITTER
+    verdict: Literal["not_now", "never_fits"] | None = None
+    reasons: tuple[Reason, ...] = ()
+    details: dict[str, Any] = Field(default_factory=dict)

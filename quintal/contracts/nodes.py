@@ -1,0 +1,259 @@
+"""What an agent says of its node: devices, stack, health, readings; and what it is told to bind."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from hashlib import sha256
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from quintal.contracts.message import Answer, Ask, DurationMs, Event, Message, Token, UnixMs
+
+
+class Quality(StrEnum):
+    """How far a reading can be trusted. Only `ok` enters a rollup."""
+
+    OK = "ok"
+    UNSUPPORTED = "unsupported"
+    """The device or its driver cannot."""
+    UNAVAILABLE = "unavailable"
+    """It should be there: lost, no permission, a deadline passed, not yet sampled."""
+    STALE = "stale"
+    OUT_OF_RANGE = "out_of_range"
+    IMPLAUSIBLE = "implausible"
+    CLOCK = "clock"
+    """The sample's time cannot be right."""
+
+
+class Reading(Event):
+    """A value or none, and its quality. None is never 0."""
+
+    value: float | int | None = None
+    quality: Quality = Quality.OK
+    derived: bool = False
+    """True where the number does not stand in the raw output, even after unit conversion."""
+    raw: str | None = None
+    """What the tool printed, where it was no usable number."""
+
+
+class DeviceHealth(StrEnum):
+    """The state of a device, as its agent sees it."""
+
+    OK = "ok"
+    DEGRADED = "degraded"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+class RawPartition(Event):
+    """A part of a device that the vendor's tool shows as a device of its own (MIG, CPX, vNPU)."""
+
+    uuid: str
+    profile: str = ""
+    memory_bytes: int | None = None
+    index: int | None = None
+
+
+class RawDevice(Event):
+    """One device as the vendor's tool names it; nothing here is interpreted."""
+
+    uuid: str
+    """The vendor's, where it is a real one; else PCI address and serial. Identity on the node."""
+    index: int
+    """Display and visibility number only: it shifts after a reset."""
+    vendor: str
+    """Lower case: nvidia, amd, intel, huawei, ...; `cpu` for the host as a device."""
+    name: str
+    memory_bytes: int | None = None
+    memory_kind: Literal["device", "unified", "host"] = "device"
+    pci_address: str | None = None
+    pci_id: str | None = None
+    """vendor:device, four hex digits each, lower case."""
+    pci_subsystem: str | None = None
+    serial: str | None = None
+    numa_node: int | None = None
+    cores: int | None = None
+    """Of a CPU: logical cores that may be used."""
+    architecture: str | None = None
+    health: DeviceHealth = DeviceHealth.OK
+    health_reason: str = ""
+    foreign_bytes: int = 0
+    """Memory held by processes that belong to no lease of ours."""
+    partitions: tuple[RawPartition, ...] = ()
+
+
+class Problem(Event):
+    """Something the agent could not do or understand; the rest of the report stands."""
+
+    code: str
+    message: str
+    vendor: str = ""
+    device: str = ""
+
+
+class Disk(Event):
+    """A mounted file system."""
+
+    mount: str
+    filesystem: str
+    total_bytes: int
+    free_bytes: int
+
+
+class Network(Event):
+    """A network interface that is up."""
+
+    name: str
+    speed_mbits: int | None = None
+    mac: str = ""
+
+
+class Stack(Event):
+    """The software a node runs on."""
+
+    os: str = ""
+    kernel: str = ""
+    architecture: str = ""
+    container_runtime: str = ""
+    drivers: dict[str, str] = Field(default_factory=dict)
+    """Vendor -> driver version, as the vendor writes it."""
+    runtimes: dict[str, str] = Field(default_factory=dict)
+    """cuda, rocm, cann, ... -> version."""
+    firmware: dict[str, str] = Field(default_factory=dict)
+
+
+class Inventory(Event):
+    """All that a node has. Sent on change and on a slow beat; the newest per node is kept."""
+
+    node: Token
+    boot_id: str
+    sequence: int
+    """Grows with every inventory of this boot."""
+    at_ms: UnixMs
+    hostname: str = ""
+    cluster: str = "default"
+    location: str = ""
+    labels: dict[str, str] = Field(default_factory=dict)
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    disks: tuple[Disk, ...] = ()
+    networks: tuple[Network, ...] = ()
+    stack: Stack = Field(default_factory=Stack)
+    devices: tuple[RawDevice, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    agent_version: str = ""
+
+
+class Heartbeat(Event):
+    """The node lives, and this is the lease set and inventory it holds."""
+
+    node: Token
+    boot_id: str
+    sequence: int
+    at_ms: UnixMs
+    lease_version: str = ""
+    """`lease_set_version()` of the leases that the agent keeps."""
+    inventory_sequence: int = 0
+
+
+class Telemetry(Event):
+    """One node's readings of one period: columns over its devices."""
+
+    node: Token
+    boot_id: str
+    sequence: int
+    at_ms: UnixMs
+    period_ms: DurationMs = 10_000
+    devices: tuple[str, ...] = ()
+    """The devices' uuids; each column has one value per device."""
+    columns: dict[str, tuple[float | int | None, ...]] = Field(default_factory=dict)
+    """Reading (its unit in its name: `power_watts`) -> value per device."""
+    qualities: dict[str, tuple[Quality, ...]] = Field(default_factory=dict)
+    """Only the columns in which some reading is not `ok`."""
+
+
+class HealthEvent(Event):
+    """A device changed its health, or its vendor reported an event (Xid, RAS)."""
+
+    node: Token
+    boot_id: str
+    at_ms: UnixMs
+    device: str
+    kind: Literal["transition", "vendor_event"] = "transition"
+    before: DeviceHealth | None = None
+    after: DeviceHealth | None = None
+    code: str = ""
+    message: str = ""
+
+
+class BoundDevice(Message):
+    """A device of a lease, as the agent and the workload need to know it."""
+
+    uuid: str
+    index: int
+    vendor: str
+    model: str
+    memory_bytes: int | None = None
+    parts: int = 1_000_000
+    partition: str | None = None
+    units_micro: int = 0
+
+
+class BoundLease(Message):
+    """A lease as the agent keeps it: enough to write the workload's lease file."""
+
+    lease: str
+    token: int
+    """Fencing token: the agent refuses any that is older than the newest it saw on a device."""
+    tenant: Token
+    project: str = ""
+    profile: str = ""
+    workload_class: Annotated[str, Field(alias="class")] = ""
+    ttl_ms: DurationMs
+    fence: Literal["keep", "strict"] = "keep"
+    bind: Literal["wait", "none"] = "wait"
+    adopted: bool = False
+    devices: tuple[BoundDevice, ...]
+    environment: dict[str, str] = Field(default_factory=dict)
+    precision: str = ""
+
+
+class BindAsk(Ask):
+    """Hand these devices to this lease."""
+
+    lease: BoundLease
+
+
+class EndAsk(Ask):
+    """The lease is over; forget it and say so."""
+
+    lease: str
+    token: int
+    reason: str = ""
+
+
+class SetAsk(Ask):
+    """The whole set of the node's leases as the placer knows it; the agent makes it its own.
+
+    `ended` are leases that the agent may still hold and must drop; it acknowledges each.
+    """
+
+    leases: tuple[BoundLease, ...]
+    ended: tuple[str, ...] = ()
+    inventory_wanted: bool = False
+
+
+class BindDone(Answer):
+    """The agent did as it was told; for `set`, which ended leases it no longer holds."""
+
+    kind: Literal["bound"] = "bound"
+    boot_id: str
+    lease_version: str = ""
+    released: tuple[str, ...] = ()
+
+
+def lease_set_version(leases: dict[str, int]) -> str:
+    """The version of a node's lease set: lease -> token, whoever computes it gets the same text."""
+    text = ",".join(f"{lease}:{token}" for lease, token in sorted(leases.items()))
+    return sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,451 @@
+"""Asking for devices: the request, the lease, and every verb on them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter, model_validator
+
+from quintal.contracts.documents import AcceleratorNeed, Alternative, NodeNeed, WorkloadClass
+from quintal.contracts.message import (
+    Answer,
+    Ask,
+    DurationMs,
+    Money,
+    Name,
+    Reason,
+    Refusal,
+    Token,
+    UnixMs,
+)
+
+Objective = Literal[
+    "cheapest", "fastest", "efficient", "pack", "spread", "ordered", "commitment_first"
+]
+
+RequestId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,128}$")]
+
+Ttl = Annotated[int, Field(ge=30_000, le=86_400_000)]
+"""30 s to 24 h."""
+
+
+class Constraints(Ask):
+    """Where it must lie. Every field that is given must hold; lists are any-of."""
+
+    pools: tuple[str, ...] = ()
+    clusters: tuple[str, ...] = ()
+    locations: tuple[str, ...] = ()
+    nodes: tuple[Token, ...] = ()
+    labels: dict[str, str] = Field(default_factory=dict)
+    tolerations: tuple[str, ...] = ()
+
+
+class Wait(Ask):
+    """What to do when it does not fit now."""
+
+    mode: Literal["fail", "queue"] = "fail"
+    deadline_ms: DurationMs = 600_000
+    """From now; a queued request that was not placed by then is refused."""
+
+
+class PlaceAsk(Ask):
+    """A capability in. Give a profile, or a class with an accelerator or alternatives."""
+
+    request_id: RequestId
+    profile: Name | None = None
+    workload_class: Annotated[WorkloadClass | None, Field(alias="class")] = None
+    accelerator: AcceleratorNeed | None = None
+    """Beside a profile it narrows it; alone it is the whole need."""
+    cards: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    nodes: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """A gang over so many nodes, the cards spread evenly."""
+    node: NodeNeed | None = None
+    alternatives: Annotated[tuple[Alternative, ...], Field(max_length=16)] = ()
+    constraints: Constraints = Field(default_factory=Constraints)
+    objective: Objective | None = None
+    priority: Name | None = None
+    ttl_ms: Ttl | None = None
+    wait: Wait = Field(default_factory=Wait)
+    bind: Literal["wait", "none"] = "wait"
+    project: Token | None = None
+    labels: Annotated[dict[str, str], Field(max_length=8)] = Field(default_factory=dict)
+    requester: Annotated[str, Field(max_length=128)] = ""
+
+    @model_validator(mode="after")
+    def _asks_for_something(self) -> PlaceAsk:
+        if self.profile is None:
+            if self.workload_class is None:
+                raise ValueError("give a profile, or a class with an accelerator")
+            if self.accelerator is None and not self.alternatives:
+                raise ValueError("without a profile, give an accelerator or alternatives")
+        if self.alternatives and (self.cards is not None or self.nodes is not None):
+            raise ValueError("alternatives have counts of their own: leave cards and nodes out")
+        return self
+
+
+class RenewAsk(Ask):
+    """Hold the lease for one ttl more, from now; a new ttl is kept from here on."""
+
+    lease: str
+    ttl_ms: Ttl | None = None
+
+
+class ReleaseAsk(Ask):
+    """The lease is no longer needed."""
+
+    lease: str
+
+
+class CancelAsk(Ask):
+    """Take a queued request back, by its request id."""
+
+    request_id: RequestId
+
+
+class GetAsk(Ask):
+    """One lease, by its id or by the request's."""
+
+    lease: str | None = None
+    request_id: RequestId | None = None
+
+
+class ListAsk(Ask):
+    """The leases that the asker may see, newest first."""
+
+    states: tuple[str, ...] = ("queued", "granted", "bound", "ending")
+    limit: Annotated[int, Field(ge=1, le=10_000)] = 1_000
+    tenant: str | None = None
+    """For an operator: only this tenant's."""
+
+
+class ExplainAsk(Ask):
+    """Why a request got what it got; kept under its request id."""
+
+    request_id: RequestId
+    tenant: str | None = None
+    """For an operator: whose request it was."""
+
+
+class LeaseDevice(Answer):
+    """One device of a lease."""
+
+    node: str
+    uuid: str
+    index: int
+    vendor: str
+    model: str
+    pool: str
+    parts: int = 1_000_000
+    partition: str | None = None
+    rating_micro: int
+    """Micro-units of the lease's class that the whole device delivers, frozen at the grant."""
+    rating_version: str = "1"
+    provenance: str = ""
+    memory_bytes: int | None = None
+
+
+LeaseState = Literal[
+    "queued", "granted", "bound", "ending", "ended", "failed", "refused", "cancelled"
+]
+
+
+class Lease(Answer):
+    """A promise: devices for a tenant until a deadline, renewed or released."""
+
+    kind: Literal["lease"] = "lease"
+    lease: str
+    token: int = 0
+    request_id: str
+    tenant: str
+    project: str = ""
+    profile: str = ""
+    workload_class: Annotated[str, Field(alias="class")] = ""
+    state: LeaseState
+    reason: str = ""
+    devices: tuple[LeaseDevice, ...] = ()
+    variant: str = ""
+    image: str = ""
+    args: tuple[str, ...] = ()
+    environment: dict[str, dict[str, str]] = Field(default_factory=dict)
+    """Node -> what a process there must have in its environment."""
+    cdi: tuple[str, ...] = ()
+    units_micro: int = 0
+    """Micro-units of `class` that the lease delivers at once, all devices together."""
+    price_per_hour: Money | None = None
+    currency: str = ""
+    ttl_ms: DurationMs = 0
+    expires_at: str = ""
+    """For display only; act on `ttl_ms`."""
+    expires_in_ms: int = 0
+    notice_in_ms: int | None = None
+    bind: Literal["wait", "none"] = "wait"
+    adopted: bool = False
+    queue_place: int | None = None
+    labels: dict[str, str] = Field(default_factory=dict)
+    catalog_revision: int = 0
+    over_by: dict[str, str] = Field(default_factory=dict)
+    sequence: int = 0
+    """The ledger's sequence that this answer reflects."""
+
+
+class Pending(Answer):
+    """It waits; ask `get` with the same request id, or listen to the lease's news."""
+
+    kind: Literal["pending"] = "pending"
+    lease: str
+    request_id: str
+    queue_place: int
+    deadline_in_ms: int
+    reasons: tuple[Reason, ...] = ()
+
+
+class Leases(Answer):
+    """Several leases."""
+
+    kind: Literal["leases"] = "leases"
+    leases: tuple[Lease, ...]
+    sequence: int = 0
+
+
+class Verdict(Answer):
+    """What a dry run says: what a real run would have said, and nothing was kept."""
+
+    kind: Literal["verdict"] = "verdict"
+    verdict: Literal["placed", "not_now", "never_fits", "refused"]
+    lease: Lease | None = None
+    refusal: Refusal | None = None
+
+
+class Explanation(Answer):
+    """One decision, taken apart."""
+
+    kind: Literal["explanation"] = "explanation"
+    request_id: str
+    verdict: str
+    at: str = ""
+    catalog_revision: int = 0
+    sequence: int = 0
+    chosen: tuple[str, ...] = ()
+    summary: str = ""
+    reasons: tuple[Reason, ...] = ()
+    details: dict[str, Any] = Field(default_factory=dict)
+
+
+Placed = Annotated[Lease | Pending | Refusal, Field(discriminator="kind")]
+OneLease = Annotated[Lease | Refusal, Field(discriminator="kind")]
+
+PLACED: TypeAdapter[Lease | Pending | Refusal] = TypeAdapter(Placed)
+ONE_LEASE: TypeAdapter[Lease | Refusal] = TypeAdapter(OneLease)
+
+
+# --- what operators ask of the placer --------------------------------------------------------
+
+
+class CordonAsk(Ask):
+    """No new grants on these nodes (or take that back with `uncordon`)."""
+
+    nodes: Annotated[tuple[Token, ...], Field(min_length=1, max_length=10_000)]
+    reason: Annotated[str, Field(max_length=512)] = ""
+
+
+class TaintAsk(Ask):
+    """Only requests that tolerate `taint` go to these nodes; `remove` takes it off."""
+
+    nodes: Annotated[tuple[Token, ...], Field(min_length=1)]
+    taint: Annotated[str, Field(pattern=r"^[A-Za-z0-9./=_-]{1,128}$")]
+    remove: bool = False
+    reason: str = ""
+
+
+class RetireAsk(Ask):
+    """These nodes are gone for good; what was held on them ends, unacknowledged."""
+
+    nodes: Annotated[tuple[Token, ...], Field(min_length=1)]
+    reason: str = ""
+
+
+class ClearDisputeAsk(Ask):
+    """The device was looked at and may be granted again."""
+
+    node: Token
+    uuid: str
+    reason: str = ""
+
+
+class AdoptAsk(Ask):
+    """An outside scheduler has given these devices to a tenant: open a lease on them."""
+
+    request_id: RequestId
+    tenant: Token
+    node: Token
+    devices: Annotated[tuple[str, ...], Field(min_length=1, max_length=64)]
+    """Uuids, or display indices as text."""
+    workload_class: Annotated[WorkloadClass | None, Field(alias="class")] = None
+    profile: Name | None = None
+    project: Token | None = None
+    ttl_ms: Ttl = 86_400_000
+    labels: Annotated[dict[str, str], Field(max_length=8)] = Field(default_factory=dict)
+    requester: str = ""
+
+    @model_validator(mode="after")
+    def _has_a_class(self) -> AdoptAsk:
+        if self.workload_class is None and self.profile is None:
+            raise ValueError("give a class or a profile: use is metered in one class")
+        return self
+
+
+class EndAdoptedAsk(Ask):
+    """The outside scheduler says that the work on this lease is over."""
+
+    lease: str
+    reason: str = ""
+
+
+class FleetAsk(Ask):
+    """The fleet as the placer holds it; all filters must hold."""
+
+    vendor: str | None = None
+    model: str | None = None
+    pool: str | None = None
+    node: str | None = None
+    limit: Annotated[int, Field(ge=1, le=100_000)] = 10_000
+
+
+class SnapshotAsk(Ask):
+    """Append a census and write a snapshot now."""
+
+
+class Done(Answer):
+    """It is so, and it is in the ledger."""
+
+    kind: Literal["done"] = "done"
+    message: str = ""
+    nodes: tuple[str, ...] = ()
+    sequence: int = 0
+    details: dict[str, Any] = Field(default_factory=dict)
+
+
+class DeviceView(Answer):
+    """A device and what became of it."""
+
+    node: str
+    uuid: str
+    index: int
+    vendor: str
+    name: str
+    model: str | None
+    pool: str
+    memory_bytes: int | None = None
+    state: str
+    """leased, free, or the reason why neither."""
+    lease: str | None = None
+    tenant: str | None = None
+    health: str = "ok"
+    health_reason: str = ""
+    ratings: dict[str, str] = Field(default_factory=dict)
+    """Class -> units of the whole device."""
+
+
+class NodeView(Answer):
+    """A node and its devices."""
+
+    node: str
+    hostname: str = ""
+    cluster: str = ""
+    location: str = ""
+    liveness: str
+    cordoned_by: str | None = None
+    cordon_reason: str = ""
+    taints: tuple[str, ...] = ()
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    drivers: dict[str, str] = Field(default_factory=dict)
+    labels: dict[str, str] = Field(default_factory=dict)
+    silent_ms: int | None = None
+    clock_skew_ms: int | None = None
+    devices: tuple[DeviceView, ...] = ()
+
+
+class Fleet(Answer):
+    """All nodes that met the filters."""
+
+    kind: Literal["fleet"] = "fleet"
+    nodes: tuple[NodeView, ...]
+    sequence: int = 0
+    catalog_revision: int = 0
+
+
+class CapacityRow(Answer):
+    """What one model in one pool amounts to."""
+
+    pool: str
+    model: str
+    vendor: str
+    devices: int
+    leased: int
+    free: int
+    unavailable: dict[str, int] = Field(default_factory=dict)
+    units: dict[str, str] = Field(default_factory=dict)
+    """Class -> units of all devices together."""
+    free_units: dict[str, str] = Field(default_factory=dict)
+    estimated: dict[str, bool] = Field(default_factory=dict)
+    """Class -> whether that rating is an estimate (roofline or derived)."""
+
+
+class Capacity(Answer):
+    """The fleet in standard units."""
+
+    kind: Literal["capacity"] = "capacity"
+    rows: tuple[CapacityRow, ...]
+    sequence: int = 0
+
+
+class QuotaRow(Answer):
+    """One cap of a tenant and what is held under it."""
+
+    tenant: str
+    cap: str
+    limit: str
+    used: str
+    over_by: str | None = None
+
+
+class QuotaView(Answer):
+    """A tenant's caps."""
+
+    kind: Literal["quota"] = "quota"
+    rows: tuple[QuotaRow, ...]
+    sequence: int = 0
+
+
+class QuotaAsk(Ask):
+    """The caps of the asking tenant; an operator names one, or gets all."""
+
+    tenant: str | None = None
+
+
+class PlacerBeat(Answer):
+    """The leader lives: who, in which epoch, at which sequence of the ledger."""
+
+    writer: str
+    epoch: int
+    sequence: int
+    beat: int = 0
+
+
+class Position(Answer):
+    """Up to where a reader of the ledger has verified it."""
+
+    reader: str
+    sequence: int
+
+
+class News(Answer):
+    """Something changed, and is durable. Who missed it asks."""
+
+    at: UnixMs
+    what: str
+    sequence: int = 0
+    lease: str = ""
+    node: str = ""
+    reason: str = ""

@@ -1,0 +1,102 @@
+"""What a stretch of use costs: one pure function for quote, metering and bill."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import ROUND_HALF_EVEN, Context, Decimal
+from typing import Final
+
+from quintal.contracts.documents import Price, PriceListSpec
+from quintal.units import MS_PER_HOUR, PARTS, QUANTITY_PER_UNIT_HOUR
+
+_STEP: Final = Decimal("0.000000001")
+_EXACT: Final = Context(prec=80)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a price depends on, frozen at the grant: one model's devices of one lease."""
+
+    tenant: str
+    profile: str
+    pool: str
+    model: str
+    workload_class: str
+    devices: int
+    parts: int
+    """Charged parts of each device."""
+    charged_micro: int
+    """Micro-units one whole device is charged as: its rating, or the nominal figure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """One stretch at one price. `price` is none where no list was in force."""
+
+    from_ms: int
+    to_ms: int
+    price: Decimal | None
+    per: str
+    price_list: str
+    currency: str
+    cost: Decimal
+    """To 1e-9, half-even, rounded once."""
+
+
+def charge(
+    terms: Terms, from_ms: int, to_ms: int, lists: Iterable[tuple[str, PriceListSpec]]
+) -> tuple[Charge, ...]:
+    """`[from_ms, to_ms)` cut wherever the price in force changes; costs nothing where none is."""
+    ordered = sorted(lists, key=lambda item: (-item[1].valid_from_ms, item[0]))
+    edges = {from_ms, to_ms}
+    for _, spec in ordered:
+        ends = (spec.valid_from_ms, spec.valid_to_ms if spec.valid_to_ms is not None else to_ms)
+        edges.update(edge for edge in ends if from_ms < edge < to_ms)
+    cuts = sorted(edges)
+    return tuple(_one(terms, start, end, ordered) for start, end in itertools.pairwise(cuts))
+
+
+def price_at(
+    terms: Terms, at_ms: int, lists: Iterable[tuple[str, PriceListSpec]]
+) -> tuple[str, PriceListSpec, Price] | None:
+    """The price in force: the newest valid list that has an entry for these terms."""
+    ordered = sorted(lists, key=lambda item: (-item[1].valid_from_ms, item[0]))
+    for name, spec in ordered:
+        if spec.type != "charge" or at_ms < spec.valid_from_ms:
+            continue
+        if spec.valid_to_ms is not None and at_ms >= spec.valid_to_ms:
+            continue
+        for price in spec.prices:
+            if _applies(price, terms):
+                return name, spec, price
+    return None
+
+
+def _one(terms: Terms, start: int, end: int, ordered: list[tuple[str, PriceListSpec]]) -> Charge:
+    found = price_at(terms, start, ordered)
+    if found is None:
+        return Charge(start, end, None, "", "", "", Decimal(0))
+    name, spec, price = found
+    part_ms = terms.devices * terms.parts * (end - start)
+    if price.per == "unit_hour":
+        amount = _EXACT.divide(
+            price.amount * terms.charged_micro * part_ms, Decimal(QUANTITY_PER_UNIT_HOUR)
+        )
+    else:
+        amount = _EXACT.divide(price.amount * part_ms, Decimal(PARTS * MS_PER_HOUR))
+    cost = amount.quantize(_STEP, ROUND_HALF_EVEN, context=_EXACT)
+    return Charge(start, end, price.amount, price.per, name, spec.currency, cost)
+
+
+def _applies(price: Price, terms: Terms) -> bool:
+    return all(
+        (
+            price.workload_class in {None, terms.workload_class},
+            price.model in {"", terms.model},
+            price.pool in {"", terms.pool},
+            price.profile in {"", terms.profile},
+            price.tenant in {"", terms.tenant},
+        )
+    )
