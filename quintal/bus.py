@@ -285,7 +285,7 @@ class Bus:
 
         async def answer(msg: Msg) -> None:
             tokens = msg.subject.split(".")
-            principal = tokens[position - 1] if position is not None else ""
+            principal = tokens[position] if position is not None else ""
             if principal and not msg.reply.startswith(f"_INBOX.{principal}."):
                 self.counts.replies_dropped += 1
                 log.warning("dropped: %s names the reply %r", msg.subject, msg.reply)

@@ -1,0 +1,1 @@
+"""A whole installation on one machine: its folder, its server, its processes."""
