@@ -1,0 +1,1 @@
+"""The catalog: what models, profiles, tenants, quotas and prices mean, by revision."""

@@ -1,0 +1,111 @@
+"""What can be wrong with accelerator models: ratings, partitions, rules that match one device."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Final
+
+from quintal.contracts.documents import (
+    AcceleratorModelSpec,
+    Catalog,
+    MatchRule,
+    memory_range,
+)
+from quintal.units import PARTS
+from quintal_catalog.finding import Finding
+from quintal_catalog.sources import Path
+
+REFERENCE: Final = "nvidia-h100-sxm5-80gb"
+"""The card that is 1 in every class: a unit is what it delivers."""
+
+ENDLESS: Final = 2**63
+
+
+def models(catalog: Catalog) -> Iterator[Finding]:
+    """Each model by itself, then any two that one device could match."""
+    for name, spec in catalog.models.items():
+        yield from _ratings(("AcceleratorModel", name), spec)
+        yield from _partitions(("AcceleratorModel", name), spec)
+    yield from _same_rules(catalog)
+
+
+def _ratings(key: tuple[str, str], spec: AcceleratorModelSpec) -> Iterator[Finding]:
+    seen: set[tuple[str, str, str]] = set()
+    for index, rating in enumerate(spec.ratings):
+        path: Path = ("spec", "ratings", index)
+        what = (rating.workload_class, rating.precision, rating.provenance)
+        if what in seen:
+            yield Finding(key, path, f"a second {rating.provenance} rating for {what[0]}")
+        seen.add(what)
+        if rating.value <= 0:
+            message = "a rating is above 0; what is not known is left out"
+            yield Finding(key, (*path, "value"), message)
+        low = rating.low80 if rating.low80 is not None else rating.value
+        high = rating.high80 if rating.high80 is not None else rating.value
+        if not low <= rating.value <= high:
+            yield Finding(key, path, f"the value {rating.value} lies outside {low}..{high}")
+        if key[1] == REFERENCE and not rating.precision and rating.value != 1:
+            message = f"{REFERENCE} is the reference: 1 in every class, by definition"
+            yield Finding(key, (*path, "value"), message)
+
+
+def _partitions(key: tuple[str, str], spec: AcceleratorModelSpec) -> Iterator[Finding]:
+    for index, shape in enumerate(spec.partitions):
+        path: Path = ("spec", "partitions", index)
+        if shape.parts * shape.count_max > PARTS:
+            message = f"{shape.count_max} x {shape.parts} parts are more than the whole's {PARTS}"
+            yield Finding(key, path, message)
+        if spec.memory_bytes and shape.memory_bytes > spec.memory_bytes:
+            yield Finding(key, path, f"{shape.name} has more memory than the whole device")
+    doubled = [name for name, n in Counter(p.name for p in spec.partitions).items() if n > 1]
+    if doubled:
+        yield Finding(key, ("spec", "partitions"), f"{doubled[0]} stands twice")
+
+
+def _same_rules(catalog: Catalog) -> Iterator[Finding]:
+    """Two models that one device could match with equal right: it would resolve to neither."""
+    buckets: dict[tuple[Any, ...], list[tuple[str, int, MatchRule]]] = {}
+    told: set[tuple[str, int, str]] = set()
+    for name, spec in catalog.models.items():
+        for index, rule in enumerate(spec.match):
+            for word in _words(rule):
+                bucket = buckets.setdefault(word, [])
+                for other, _, its in bucket:
+                    mark = (name, index, other)
+                    if other == name or mark in told or not _both(rule, its):
+                        continue
+                    told.add(mark)
+                    message = f"AcceleratorModel {other!r} has the same match rule ({word[-1]})"
+                    yield Finding(("AcceleratorModel", name), ("spec", "match", index), message)
+                bucket.append((name, index, rule))
+
+
+def _words(rule: MatchRule) -> Iterator[tuple[Any, ...]]:
+    """What two rules must share to be able to hold for one device."""
+    given = (
+        rule.vendor,
+        bool(rule.names),
+        bool(rule.pci_ids),
+        bool(rule.memory),
+        bool(rule.architectures),
+    )
+    words: tuple[str, ...] = rule.names or rule.pci_ids or rule.architectures
+    for word in dict.fromkeys(" ".join(word.split()).casefold() for word in words):
+        yield (*given, word)
+
+
+def _both(one: MatchRule, other: MatchRule) -> bool:
+    low, high = memory_range(one.memory)
+    its_low, its_high = memory_range(other.memory)
+    overlap = low <= (its_high or ENDLESS) and its_low <= (high or ENDLESS)
+    return (
+        overlap
+        and share(one.pci_ids, other.pci_ids)
+        and share(one.architectures, other.architectures)
+    )
+
+
+def share(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    """Whether something can be in both lists; an empty one holds everything."""
+    return not one or not other or bool({*map(str.lower, one)} & {*map(str.lower, other)})

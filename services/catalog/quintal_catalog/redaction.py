@@ -1,0 +1,125 @@
+"""What a tenant may read: its own, what is public, and nothing of any other tenant. Pure.
+
+Not only documents: no name of another tenant may stand in a pool's list of tenants, in an entry
+of a price list, or in a text that somebody wrote beside them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import BaseModel
+
+from quintal.contracts.documents import (
+    AcceleratorModelSpec,
+    Catalog,
+    Document,
+    Metadata,
+    PoolSpec,
+    PriceListSpec,
+    PriorityClassSpec,
+    ProfileSpec,
+    QuotaSpec,
+    TenantSpec,
+)
+
+
+def redact(document: Document, tenant: str, catalog: Catalog) -> Document | None:
+    """The document as this tenant may see it; none if it may not know of it."""
+    spec = _spec(document, tenant, catalog)
+    if spec is None:
+        return None
+    others = _others(tenant, catalog)
+    metadata = document.metadata
+    own = isinstance(spec, TenantSpec | QuotaSpec)
+    seen = Metadata.model_construct(
+        name=metadata.name,
+        labels=metadata.labels if own else {},
+        description=metadata.description if own else _told(metadata.description, others),
+    )
+    return document.model_copy(
+        update={"metadata": seen, "spec": spec if own else _cleared(spec, others)}
+    )
+
+
+def _spec(document: Document, tenant: str, catalog: Catalog) -> Any:
+    match document.spec:
+        case TenantSpec() as spec:
+            return spec if document.metadata.name == tenant else None
+        case QuotaSpec() as spec:
+            return spec if spec.tenant == tenant else None
+        case ProfileSpec() as spec:
+            return spec if spec.public else None
+        case PoolSpec() as spec:
+            if not _open(spec, tenant):
+                return None
+            shown = tuple(name for name in spec.tenants if name == tenant)
+            return spec.model_copy(update={"tenants": shown, "owner": ""})
+        case PriceListSpec() as spec:
+            return _prices(spec, tenant, catalog)
+        case AcceleratorModelSpec() | PriorityClassSpec() as spec:
+            return spec
+        case _:
+            return None
+
+
+def _prices(spec: PriceListSpec, tenant: str, catalog: Catalog) -> PriceListSpec | None:
+    """The entries that can apply to this tenant; what the fleet costs is not its business."""
+    if spec.type != "charge":
+        return None
+    prices = tuple(
+        price
+        for price in spec.prices
+        if price.tenant in {"", tenant}
+        and (not price.pool or _known(catalog.pools, price.pool, tenant))
+        and (not price.profile or _known(catalog.profiles, price.profile, tenant))
+    )
+    return spec.model_copy(update={"prices": prices}) if prices else None
+
+
+def _known(documents: dict[str, Any], name: str, tenant: str) -> bool:
+    spec = documents.get(name)
+    if isinstance(spec, PoolSpec):
+        return _open(spec, tenant)
+    return spec is not None and spec.public
+
+
+def _open(pool: PoolSpec, tenant: str) -> bool:
+    return not pool.tenants or tenant in pool.tenants
+
+
+# --- texts ------------------------------------------------------------------------------------
+
+_TEXTS = ("title", "notes", "owner")
+
+
+def _others(tenant: str, catalog: Catalog) -> frozenset[str]:
+    """Every word by which another tenant could be known."""
+    words: set[str] = set()
+    for name, spec in catalog.tenants.items():
+        if name != tenant:
+            words |= {name, spec.title, spec.contact, *spec.projects}
+    for quota in catalog.quotas.values():
+        if quota.tenant != tenant:
+            words.add(quota.tenant)
+    for pool in catalog.pools.values():
+        words |= {name for name in pool.tenants if name != tenant}
+    own = catalog.tenants.get(tenant)
+    if own is not None:
+        words -= {own.title, own.contact, *own.projects}
+    return frozenset(word for word in words if word.strip())
+
+
+def _told(text: str, others: Iterable[str]) -> str:
+    """The text, or nothing if it speaks of another tenant."""
+    for word in others:
+        if re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text):
+            return ""
+    return text
+
+
+def _cleared(spec: BaseModel, others: frozenset[str]) -> BaseModel:
+    texts = {name: _told(getattr(spec, name), others) for name in _TEXTS if hasattr(spec, name)}
+    return spec.model_copy(update=texts)
