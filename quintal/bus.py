@@ -358,6 +358,26 @@ class Bus:
             ServiceConfig(name=name, version=__version__, description=description),
         )
 
+    async def ping(self, service: str, wait_s: float = 0.5) -> list[dict[str, Any]]:
+        """Every instance of `service` that answers `$SRV.PING` within `wait_s`."""
+        inbox = self.client.new_inbox()
+        subscription = await self.client.subscribe(inbox)
+        found: list[dict[str, Any]] = []
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + wait_s
+        try:
+            await self.client.publish(f"$SRV.PING.{service}", b"", reply=inbox)
+            while (left := give_up - loop.time()) > 0:
+                msg = await subscription.next_msg(timeout=left)
+                if msg.data:
+                    found.append(json.loads(msg.data))
+        except (nats.errors.Error, TimeoutError, OSError):
+            pass
+        finally:
+            with contextlib.suppress(nats.errors.Error, OSError):
+                await subscription.unsubscribe()
+        return found
+
     # --- streams ------------------------------------------------------------------------------
 
     async def append(

@@ -1,0 +1,1 @@
+"""The command `quintal`: a thin face over `quintal.client`."""

@@ -1,0 +1,220 @@
+"""`quintal`: one table of commands, each loaded when it is called.
+
+A module of this package has a table `COMMANDS` of plain functions whose parameters are typer's;
+every command gets `-o`, `--data` and `--as` beside its own. Nothing heavy is imported before the
+command is known: `quintal --help` knows the words below and no module.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, Final, NoReturn
+
+import typer
+
+from quintal import __version__
+from quintal.cli import render
+from quintal.cli.render import Output
+from quintal.errors import QuintalError, Refused
+
+FAILED, USAGE, REFUSED = 1, 2, 3
+
+TABLE: Final[dict[str, tuple[str, str]]] = {
+    "up": ("installation", "Run a whole system on this machine."),
+    "doctor": ("installation", "Say what of an installation is well and what is not."),
+    "auth": ("identities", "Issue and list credentials."),
+    "apply": ("catalog", "Make files part of the catalog: all or none."),
+    "check": ("catalog", "Say what apply would say."),
+    "get": ("catalog", "Print documents of the catalog."),
+    "list": ("catalog", "List the documents of the catalog."),
+    "diff": ("catalog", "Show what differs between two revisions."),
+    "history": ("catalog", "Show who changed the catalog, why, when."),
+    "rollback": ("catalog", "Apply an older revision again."),
+    "schema": ("catalog", "Print the schema of a kind of document."),
+    "nodes": ("fleet", "List the nodes."),
+    "devices": ("fleet", "List the devices and what became of each."),
+    "capacity": ("fleet", "Show the fleet in standard units."),
+    "quota": ("fleet", "Show caps and what is held under them."),
+    "place": ("placement", "Ask for devices."),
+    "renew": ("placement", "Hold a lease for one ttl more."),
+    "release": ("placement", "Give a lease's devices back."),
+    "cancel": ("placement", "Take a queued request back."),
+    "leases": ("placement", "List leases, or show one."),
+    "explain": ("placement", "Say why a request got what it got."),
+    "adopt": ("operations", "Open a lease on devices that an outside scheduler gave away."),
+    "end": ("operations", "End an adopted lease."),
+    "cordon": ("operations", "Stop new grants on nodes."),
+    "uncordon": ("operations", "Take a cordon back."),
+    "taint": ("operations", "Keep nodes for requests that tolerate a taint."),
+    "retire": ("operations", "Declare nodes gone for good."),
+    "clear-dispute": ("operations", "Say that a disputed device was looked at."),
+    "snapshot": ("operations", "Append a census and write a snapshot now."),
+    "usage": ("usage", "Show usage and cost."),
+    "slices": ("usage", "Show the rows beneath a usage line."),
+    "verify": ("usage", "Hold the ledger, the store and the census against each other."),
+    "probe": ("", "Show what an agent sees here, or in a captured output."),
+    "version": ("installation", "Print the version."),
+}
+"""Command -> the module of this package that has it (empty: a service brings it), its line."""
+
+
+def main() -> NoReturn:
+    """Run the command and exit: 0 done, 1 failed, 2 wrong usage, 3 refused."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(argv: list[str]) -> int:
+    """The exit status of one command line."""
+    try:
+        _application(argv)(args=argv, prog_name="quintal")
+    except SystemExit as exc:
+        return exc.code if isinstance(exc.code, int) else FAILED
+    except Refused as exc:
+        _refused(exc)
+        return REFUSED
+    except QuintalError as exc:
+        from quintal.process import chain
+
+        render.complain(f"quintal: {chain(exc)}")
+        return FAILED
+    except BrokenPipeError:
+        # Whoever reads has seen enough; the interpreter must not complain at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _refused(exc: Refused) -> None:
+    from pydantic import ValidationError
+
+    from quintal.contracts.message import Refusal
+
+    try:
+        said = Refusal.model_validate(exc.details)
+    except ValidationError:
+        said = Refusal(code=exc.code, message=str(exc), owner=exc.owner, details=exc.details)
+    render.refusal(said)
+
+
+def _application(argv: list[str]) -> typer.Typer:
+    """All commands by name and line; the one that is called, for real."""
+    called = next((word for word in argv if not word.startswith("-")), "")
+    app = typer.Typer(
+        rich_markup_mode=None, add_completion=False, no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        help="Request, schedule, meter and bill unlike accelerators by one standard unit.",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )  # fmt: skip
+    app.callback()(_options)
+    for name, (module, line) in TABLE.items():
+        found = _load(name, module) if name == called else _stub
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name, help=line)
+        elif found is not None:
+            app.command(name, help=inspect.getdoc(found) if name == called else line)(found)
+    return app
+
+
+def _options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        render.say(f"quintal {__version__}")
+        raise typer.Exit
+
+
+def _stub() -> None:
+    """Stands for a command that was not called."""
+
+
+def _load(name: str, module: str) -> Callable[..., Any] | typer.Typer | None:
+    if not module:
+        return _from_service(name)
+    found = import_module(f"quintal.cli.{module}").COMMANDS[name]
+    if isinstance(found, typer.Typer):
+        for info in found.registered_commands:
+            assert info.callback is not None, "typer registers functions"
+            info.callback = with_options(info.callback)
+        return found
+    return with_options(found)
+
+
+def _from_service(name: str) -> Callable[..., Any]:
+    """A command that lives in a service's package, if that package is installed."""
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group="quintal.commands", name=name):
+        try:
+            return with_options(entry.load())
+        except ImportError as exc:
+            from quintal.errors import SetupError
+
+            raise SetupError(
+                f"{name} needs {exc.name}, which is not installed: pip install 'quintal[all]'"
+            ) from exc
+    from quintal.errors import SetupError
+
+    raise SetupError(f"{name} is not installed: pip install 'quintal[all]'")
+
+
+def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` with `-o`, `--data` and `--as` added, where it has none of that name itself."""
+    signature = inspect.signature(function, eval_str=True)
+    extra = [option for option in _SHARED if option.name not in signature.parameters]
+
+    @functools.wraps(function)
+    def command(**given: Any) -> Any:
+        from quintal.cli import session
+
+        for option in extra:
+            value = given.pop(option.name)
+            if value is None:
+                continue
+            if option.name == "output":
+                render.chosen.output = value
+            elif option.name == "data":
+                session.chosen.data = value
+            else:
+                session.chosen.principal = value
+        return function(**given)
+
+    parameters = [
+        *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in signature.parameters.values()),
+        *extra,
+    ]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    return command
+
+
+def _option(name: str, annotation: Any) -> inspect.Parameter:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=None, annotation=annotation)
+
+
+_SHARED: Final = (
+    _option(
+        "output",
+        Annotated[Output | None, typer.Option("-o", "--output", help="How to print the answer.")],
+    ),
+    _option(
+        "data",
+        Annotated[
+            Path | None,
+            typer.Option("--data", help="The installation's folder [QUINTAL_DATA, ./quintal-data]"),
+        ],
+    ),
+    _option(
+        "as_",
+        Annotated[str | None, typer.Option("--as", help="Speak as this principal [QUINTAL_AS]")],
+    ),
+)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""`up`, `doctor`, `version`: the installation itself."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from quintal import __version__
+from quintal.cli import render, session
+from quintal.cli.render import Table
+from quintal.errors import QuintalError
+
+SERVICES = ("catalog", "placer", "metering")
+FREE_BYTES_MIN = 2 * 2**30
+
+
+def up(
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Add nodes of many vendors and a small load.")
+    ] = False,
+    port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="Where the server listens; else as last time, or 4222"),
+    ] = None,
+) -> None:
+    """Run a whole system on this machine until Ctrl-C: server, services, an agent for this host.
+
+    A second start on the same folder goes on where the first one stopped.
+    """
+    from quintal.up.run import main
+
+    raise typer.Exit(main(session.data_folder(), demo=demo, port=port))
+
+
+def version() -> None:
+    """Print the version."""
+    render.show({"version": __version__}, line=f"quintal {__version__}")
+
+
+def doctor() -> None:
+    """Say what of an installation is well and what is not; exit 1 if something is not."""
+    from quintal.process import chain
+
+    rows: list[dict[str, Any]] = []
+
+    def check(name: str, look: Callable[[], str]) -> None:
+        try:
+            rows.append({"check": name, "ok": True, "found": look()})
+        except QuintalError as exc:
+            rows.append({"check": name, "ok": False, "found": chain(exc)})
+
+    check("server reachable", _server)
+    check("synced before acknowledged", _synced)
+    for service in SERVICES:
+        check(f"{service} answers", lambda service=service: _service(service))  # type: ignore[misc]
+    check("fleet and ledger", _fleet)
+    check("room on disk", _room)
+    check("clock", _clock)
+    table = Table(
+        ("check", "", "found"),
+        [(row["check"], "ok" if row["ok"] else "NOT OK", row["found"]) for row in rows],
+    )
+    well = all(row["ok"] for row in rows)
+    render.show({"ok": well, "checks": rows}, table)
+    if not well:
+        raise typer.Exit(1)
+
+
+def _server() -> str:
+    access = session.access()
+
+    async def greet() -> str:
+        from quintal.bus import Bus
+
+        async with await Bus.connect(access, wait_s=3) as bus:
+            await bus.flush()
+            return f"{access.url}, as {access.principal}"
+
+    return asyncio.run(greet())
+
+
+def _synced() -> str:
+    from quintal.errors import SetupError
+    from quintal.up.layout import Layout
+    from quintal.up.server import check_durable, varz
+
+    system = Layout(session.data_folder()).system()
+    if system is None:
+        return "not seen from here: ask the server's own machine"
+    said = varz(system.monitor_url)
+    if said is None:
+        raise SetupError(f"{system.monitor_url} does not answer: is `quintal up` running?")
+    check_durable(said)
+    return f"nats-server {said['version']}, sync_interval always"
+
+
+def _service(name: str) -> str:
+    from quintal.bus import Bus
+    from quintal.errors import SetupError
+
+    async def ping() -> list[dict[str, Any]]:
+        async with await Bus.connect(session.access(), wait_s=3) as bus:
+            return await bus.ping(name)
+
+    found = asyncio.run(ping())
+    if not found:
+        raise SetupError(f"nobody answers $SRV.PING.{name}: see its log in DIR/logs")
+    return f"{len(found)} instance(s), version {found[0].get('version', '?')}"
+
+
+def _fleet() -> str:
+    fleet = session.ask(lambda client: client.fleet())
+    ready = sum(node.liveness == "ready" for node in fleet.nodes)
+    return f"{ready} of {len(fleet.nodes)} nodes ready, ledger at {fleet.sequence}"
+
+
+def _room() -> str:
+    from quintal.errors import SetupError
+
+    at: Path = session.data_folder()
+    while not at.exists():
+        at = at.parent
+    free = shutil.disk_usage(at).free
+    if free < FREE_BYTES_MIN:
+        raise SetupError(f"{render.size(free)} left at {at}: the ledger stops when it is full")
+    return f"{render.size(free)} left at {at}"
+
+
+def _clock() -> str:
+    from quintal.errors import SetupError
+    from quintal.up.layout import Layout
+    from quintal.up.server import varz
+
+    system = Layout(session.data_folder()).system()
+    said = varz(system.monitor_url) if system else None
+    if said is None:
+        return "not compared: the server's monitor is not reachable from here"
+    from datetime import datetime
+
+    from quintal.clock import SystemClock
+
+    server = datetime.fromisoformat(said["now"]).timestamp()
+    apart_ms = abs(SystemClock().now_ms() - int(server * 1000))
+    if apart_ms > 2_000:  # noqa: PLR2004 - two seconds
+        raise SetupError(f"this machine's clock and the server's are {apart_ms} ms apart")
+    return f"{apart_ms} ms from the server's"
+
+
+COMMANDS: dict[str, Callable[..., None]] = {"up": up, "doctor": doctor, "version": version}
