@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -66,6 +67,8 @@ TABLE: Final[dict[str, tuple[str, str]]] = {
 
 def main() -> NoReturn:
     """Run the command and exit: 0 done, 1 failed, 2 wrong usage, 3 refused."""
+    # What the bus says of a lost connection is for a service's log; a command's errors say it too.
+    logging.basicConfig(level=os.environ.get("QUINTAL_LOG", "CRITICAL").upper())
     sys.exit(run(sys.argv[1:]))
 
 

@@ -114,7 +114,7 @@ def _service(name: str) -> str:
 
 
 def _fleet() -> str:
-    fleet = session.ask(lambda client: client.fleet())
+    fleet = session.ask(lambda client: client.fleet(), patience_s=1)
     ready = sum(node.liveness == "ready" for node in fleet.nodes)
     return f"{ready} of {len(fleet.nodes)} nodes ready, ledger at {fleet.sequence}"
 

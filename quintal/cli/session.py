@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from quintal.client import Client
+from quintal.client import PATIENCE_S, Client
 from quintal.contracts.subjects import Role
 from quintal.errors import SetupError
 from quintal.settings import Access, access as access_from, environment
@@ -36,11 +36,16 @@ class Chosen:
 chosen = Chosen()
 
 
-def ask(work: Callable[[Client], Awaitable[T]], role: Role = Role.OPERATOR) -> T:
+def ask(
+    work: Callable[[Client], Awaitable[T]],
+    role: Role = Role.OPERATOR,
+    *,
+    patience_s: float = PATIENCE_S,
+) -> T:
     """Run `work` with a client that speaks as `role`'s principal (see `access`)."""
 
     async def body() -> T:
-        async with await Client.connect(access(role)) as client:
+        async with await Client.connect(access(role), patience_s=patience_s, wait_s=5) as client:
             return await work(client)
 
     return asyncio.run(body())

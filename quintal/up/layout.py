@@ -84,12 +84,12 @@ class Layout:
         try:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as exc:
+            except OSError:
                 holder = path.read_text().strip() or "another process"
                 raise SetupError(
                     f"{self.data} is in use by process {holder}: stop it, or give --data"
                     " another folder"
-                ) from exc
+                ) from None
             os.ftruncate(handle, 0)
             os.pwrite(handle, str(os.getpid()).encode(), 0)
             yield
