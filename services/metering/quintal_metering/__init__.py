@@ -1,0 +1,1 @@
+"""Metering: owns what was used and what it costs."""

@@ -1,0 +1,146 @@
+"""What bound leases used, cut into slices: at every hour, change of shape, adoption and price.
+
+A slice is never kept in memory once it is given out. What a lease *was* is kept instead (`Use`,
+one per change), and slices are cut from it again where an end that came late takes some back: the
+same cuts give the same slices, to the last digit of their cost.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from quintal.contracts.ledger import device_key
+from quintal.pricing import Charge, Terms, charge
+from quintal_metering.facts import Card, Group, Lease, State, Use, hour_of, hours_within
+from quintal_metering.rows import SliceRow, checked, row_id
+from quintal_metering.turn import Prices, Turn
+
+
+def grouped(state: State, cards: tuple[Card, ...]) -> tuple[Group, ...]:
+    """The lease's cards by what a slice names, and by where they stand in the inventory."""
+    counts: Counter[Group] = Counter()
+    for card in cards:
+        device = state.devices.get(device_key(card.node, card.uuid))
+        home = (device.pool, device.model or "") if device and device.present else ("", "")
+        counts[Group(card.vendor, card.model, card.pool, *card[5:], *home, devices=0)] += 1
+    return tuple(sorted(group._replace(devices=count) for group, count in counts.items()))
+
+
+def begin(turn: Turn, lease: Lease) -> None:
+    """Usage runs from now on."""
+    lease.state, lease.bound_ms, lease.billed_ms = "bound", turn.at_ms, turn.at_ms
+    lease.uses = [Use(turn.at_ms, turn.state.revision, grouped(turn.state, lease.cards))]
+
+
+def reshape(turn: Turn, lease: Lease) -> None:
+    """Something that a slice names may have changed: cut here if it has."""
+    now = Use(turn.at_ms, turn.state.revision, grouped(turn.state, lease.cards))
+    last = lease.uses[-1]
+    if last[1:] == now[1:]:
+        return
+    bill(turn, lease, turn.at_ms)
+    if last.from_ms == turn.at_ms:
+        lease.uses.pop()
+    lease.uses.append(now)
+
+
+def bill(turn: Turn, lease: Lease, to_ms: int) -> None:
+    """Give out the slices up to `to_ms` that were not given out yet."""
+    turn.say(cut(lease, (lease.billed_ms, to_ms), turn.prices, turn.sequence))
+    lease.billed_ms = max(lease.billed_ms, to_ms)
+
+
+def finish(turn: Turn, lease: Lease, effective_ms: int) -> None:
+    """Usage ended at `effective_ms`: bill up to there, or take back what lies beyond it."""
+    if effective_ms >= lease.billed_ms:
+        bill(turn, lease, effective_ms)
+    else:
+        turn.say(_taken_back(turn, lease, effective_ms))
+    lease.uses.clear()
+
+
+def _taken_back(turn: Turn, lease: Lease, effective_ms: int) -> Iterator[SliceRow]:
+    """New rows that undo the part of each slice beyond `effective_ms`; the slices stand."""
+    start = hour_of(effective_ms)
+    kept = {
+        row.id: row.cost for row in cut(lease, (start, effective_ms), turn.prices, turn.sequence)
+    }
+    for row in cut(lease, (start, lease.billed_ms), turn.prices, turn.sequence):
+        from_ms = max(row.from_ms, effective_ms)
+        if from_ms >= row.to_ms:
+            continue
+        share = row.devices * row.parts * (row.to_ms - from_ms)
+        charged = row.nominal_quantity // row.part_ms
+        yield replace(
+            row,
+            id=row_id("adjustment", row.id),
+            kind="adjustment",
+            from_ms=from_ms,
+            part_ms=-share,
+            quantity=checked(-share * row.rating_micro),
+            nominal_quantity=checked(-share * charged),
+            cost=kept.get(row.id, row.cost * 0) - row.cost,
+        )
+
+
+def cut(lease: Lease, span: tuple[int, int], prices: Prices, sequence: int) -> Iterator[SliceRow]:
+    """The lease's slices within `span`, oldest first. The span begins where a slice may begin."""
+    ends = [use.from_ms for use in lease.uses[1:]] + [span[1]]
+    for use, end in zip(lease.uses, ends, strict=True):
+        start, stop = max(use.from_ms, span[0]), min(end, span[1])
+        for _, from_ms, to_ms in hours_within(start, stop):
+            for group in use.groups:
+                terms = _terms(lease, group)
+                for piece in charge(terms, from_ms, to_ms, prices[use.revision]):
+                    yield _slice(lease, group, (piece, terms), (use.revision, sequence))
+
+
+def _terms(lease: Lease, group: Group) -> Terms:
+    charged = group.rating_micro if lease.nominal_micro is None else lease.nominal_micro
+    return Terms(
+        lease.tenant, lease.profile, group.pool, group.model, lease.workload_class,
+        devices=group.devices, parts=group.parts, charged_micro=charged,
+    )  # fmt: skip
+
+
+def _slice(
+    lease: Lease, group: Group, priced: tuple[Charge, Terms], named: tuple[int, int]
+) -> SliceRow:
+    piece, terms = priced
+    revision, sequence = named
+    part_ms = group.devices * group.parts * (piece.to_ms - piece.from_ms)
+    owner = (lease.tenant, lease.id, lease.workload_class)
+    return SliceRow(
+        id=row_id("usage", *owner, *group, piece.from_ms, revision),
+        kind="usage",
+        lease=lease.id,
+        tenant=lease.tenant,
+        project=lease.project,
+        labels=lease.labels,
+        profile=lease.profile,
+        pool=group.pool,
+        model=group.model,
+        vendor=group.vendor,
+        workload_class=lease.workload_class,
+        from_ms=piece.from_ms,
+        to_ms=piece.to_ms,
+        devices=group.devices,
+        parts=group.parts,
+        part_ms=checked(part_ms),
+        rating_micro=group.rating_micro,
+        rating_version=group.rating_version,
+        provenance=group.provenance,
+        quantity=checked(part_ms * group.rating_micro),
+        nominal_quantity=checked(part_ms * terms.charged_micro),
+        price=piece.price,
+        price_per=piece.per,
+        price_list=piece.price_list,
+        cost=piece.cost,
+        currency=piece.currency,
+        revision=revision,
+        sequence=sequence,
+        home_pool=group.home_pool,
+        home_model=group.home_model,
+    )

@@ -1,0 +1,175 @@
+"""Where every part of every device was, in every hour: the side of the fold that conserves.
+
+Parts are counted per cell, that is (pool, model), and a cell is only brought up to date when
+something in it changes or its hour closes, so that a tick costs nothing however large the fleet.
+`total` is counted from devices that come and go, the rest from what each device is: two counts
+that must agree. Nothing is clamped: what comes out negative is given out negative, with a fault.
+"""
+
+from __future__ import annotations
+
+from quintal.contracts.ledger import device_key
+from quintal.units import MS_PER_HOUR, PARTS
+from quintal_metering.facts import HEALTHY, Cell, Device, Hold, Node, Piece, State, hours_within
+from quintal_metering.rows import CapacityRow, RowKind, checked, row_id
+from quintal_metering.turn import Turn
+
+TOTAL = "total"
+
+
+def composed(base: str, holds: tuple[Hold, ...]) -> dict[str, int]:
+    """What a device's parts are, in the ledger's order of precedence."""
+    states = {hold.state for hold in holds}
+    if "bound" in states:
+        leased = sum(hold.parts for hold in holds if hold.state == "bound")
+        rest = PARTS - leased
+        return {"leased": leased, "stranded": rest} if rest else {"leased": leased}
+    if "granted" in states:
+        return {"binding": PARTS}
+    if "ending" in states:
+        return {"releasing": PARTS}
+    return {base: PARTS}
+
+
+def base_of(state: State, device: Device) -> str:
+    """What the device is when no lease holds it."""
+    node = state.nodes.get(device.node) or Node()
+    checks = (
+        ("lost", node.liveness == "lost"),
+        ("suspect", node.liveness == "suspect"),
+        ("cordoned", bool(node.cordons)),
+        ("tainted", bool(node.taints)),
+        ("disputed", device.disputed),
+        ("unhealthy", device.health not in HEALTHY),
+        ("unresolved", device.model is None),
+    )
+    return next((reason for reason, holds in checks if holds), "free")
+
+
+def take_out(turn: Turn, device: Device) -> None:
+    """Uncount the device as it is. Whoever changes a device does so between this and `put_in`."""
+    _count(turn, device, sign=-1)
+
+
+def put_in(turn: Turn, device: Device) -> None:
+    """Count the device as it has become, and remember that where its past may yet change."""
+    parts = _count(turn, device, sign=1)
+    if any(number < 0 for number in parts.values()):
+        turn.fault("over_held", f"leases hold more of {device.node}/{device.uuid} than there is")
+    holds = tuple(device.holds.values())
+    if not any(hold.state == "bound" for hold in holds):
+        device.pieces.clear()
+        if not device.present and not holds:
+            turn.state.devices.pop(device_key(device.node, device.uuid), None)
+        return
+    if device.pieces and device.pieces[-1].from_ms == turn.at_ms:
+        device.pieces.pop()
+    pool, model = (device.pool, device.model or "") if device.present else ("", "")
+    base = base_of(turn.state, device)
+    device.pieces.append(Piece(turn.at_ms, pool, model, device.present, base, holds))
+
+
+def _count(turn: Turn, device: Device, *, sign: int) -> dict[str, int]:
+    parts = composed(base_of(turn.state, device), tuple(device.holds.values()))
+    if device.present:
+        cell = _cell(turn, device.pool, device.model or "")
+        settle(cell, turn.at_ms)
+        cell.total += sign * PARTS
+        for reason, number in parts.items():
+            cell.parts[reason] = cell.parts.get(reason, 0) + sign * number
+            if not cell.parts[reason]:
+                del cell.parts[reason]
+    return parts
+
+
+def _cell(turn: Turn, pool: str, model: str) -> Cell:
+    key = f"{pool}/{model}"
+    cell = turn.state.cells.get(key)
+    if cell is None:
+        cell = turn.state.cells[key] = Cell(pool, model, turn.at_ms)
+    return cell
+
+
+def settle(cell: Cell, to_ms: int) -> None:
+    """Bring the cell's sums up to `to_ms`, which lies within the open hour."""
+    passed = to_ms - cell.at_ms
+    if passed <= 0:
+        return
+    for reason, number in cell.parts.items():
+        cell.part_ms[reason] = cell.part_ms.get(reason, 0) + number * passed
+    cell.total_part_ms += cell.total * passed
+    cell.at_ms = to_ms
+
+
+def close_hour(turn: Turn, hour_ms: int) -> None:
+    """Give out what each cell was in the hour, and begin the next one."""
+    end = hour_ms + MS_PER_HOUR
+    for key, cell in list(turn.state.cells.items()):
+        settle(cell, end)
+        sums = {**cell.part_ms, TOTAL: cell.total_part_ms}
+        for reason, number in sorted(sums.items()):
+            if number:
+                turn.rows.append(_row(turn, (cell.pool, cell.model, hour_ms, reason), number))
+        cell.part_ms, cell.total_part_ms = {}, 0
+        if not cell.total and not cell.parts:
+            del turn.state.cells[key]
+
+
+def restate(turn: Turn, device: Device, lease: str, from_ms: int) -> None:
+    """The lease was over on this device at `from_ms` already: since then it was releasing."""
+    ends = [piece.from_ms for piece in device.pieces[1:]] + [turn.at_ms]
+    rewritten: list[Piece] = []
+    for piece, end in zip(device.pieces, ends, strict=True):
+        start = max(piece.from_ms, from_ms)
+        if start > end or (start == end and piece is not device.pieces[-1]):
+            rewritten.append(piece)
+            continue
+        after = tuple(
+            hold._replace(state="ending") if hold.lease == lease else hold for hold in piece.holds
+        )
+        if piece.from_ms < start:
+            rewritten.append(piece)
+        rewritten.append(piece._replace(from_ms=start, holds=after))
+        if piece.present:
+            _move(turn, piece, after, (start, end))
+    device.pieces[:] = rewritten
+
+
+def _move(turn: Turn, piece: Piece, after: tuple[Hold, ...], span: tuple[int, int]) -> None:
+    old, new = composed(piece.base, piece.holds), composed(piece.base, after)
+    for reason in {**old, **new}:
+        change = new.get(reason, 0) - old.get(reason, 0)
+        for hour, start, end in hours_within(*span):
+            moved = change * (end - start)
+            if hour == turn.state.hour_ms:
+                cell = _cell(turn, piece.pool, piece.model)
+                cell.part_ms[reason] = cell.part_ms.get(reason, 0) + moved
+            else:
+                key = (piece.pool, piece.model, hour, reason)
+                turn.adjusted[key] = turn.adjusted.get(key, 0) + moved
+
+
+def adjustments(turn: Turn) -> None:
+    """Give out what this transition changed in hours that are closed."""
+    for key, number in sorted(turn.adjusted.items()):
+        if number:
+            turn.rows.append(_row(turn, key, number, "adjustment"))
+    turn.adjusted.clear()
+
+
+def _row(
+    turn: Turn, key: tuple[str, str, int, str], number: int, kind: RowKind = "usage"
+) -> CapacityRow:
+    pool, model, hour_ms, reason = key
+    place = (turn.sequence, turn.index) if kind == "adjustment" else ()
+    name = row_id("capacity", kind, *key, *place)
+    return CapacityRow(name, kind, pool, model, hour_ms, reason, checked(number), turn.sequence)
+
+
+def counted(state: State) -> dict[tuple[str, str], tuple[int, dict[str, int]]]:
+    """Per (pool, model): the parts in inventory, and how many are what, now."""
+    return {
+        (cell.pool, cell.model): (cell.total, dict(cell.parts))
+        for cell in state.cells.values()
+        if cell.total or cell.parts
+    }

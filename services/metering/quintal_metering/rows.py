@@ -1,0 +1,127 @@
+"""What the fold gives out: rows for the store, each named by what it is and never by when.
+
+An id is a hash of what makes the row the only one of its sort, so that a row that is written
+again after a crash is seen to be the same row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from hashlib import sha256
+from typing import Final, Literal
+
+DIGITS_MAX: Final = 38
+"""What the store's `Decimal(38, 0)` holds; a quantity above it is refused, never wrapped."""
+
+RowKind = Literal["usage", "adjustment"]
+
+
+@dataclass(frozen=True, slots=True)
+class SliceRow:
+    """A stretch of one lease's equal devices, in one hour, at one price.
+
+    `part_ms` is devices x parts x ms; `quantity` that times the rating's micro-units. Both are
+    negative in an adjustment. `home_*` is where the devices stood in the inventory meanwhile,
+    which conservation needs; `pool` and `model` are what was granted. An empty home is a device
+    that had left the inventory.
+    """
+
+    id: str
+    kind: RowKind
+    lease: str
+    tenant: str
+    project: str
+    labels: dict[str, str]
+    profile: str
+    pool: str
+    model: str
+    vendor: str
+    workload_class: str
+    from_ms: int
+    to_ms: int
+    devices: int
+    parts: int
+    part_ms: int
+    rating_micro: int
+    rating_version: str
+    provenance: str
+    quantity: int
+    nominal_quantity: int
+    price: Decimal | None
+    price_per: str
+    price_list: str
+    cost: Decimal
+    currency: str
+    revision: int
+    sequence: int
+    home_pool: str
+    home_model: str
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityRow:
+    """What the devices of one model in one pool were, in one hour: `reason` in parts x ms.
+
+    `total` is counted apart from the others, which must sum to it.
+    """
+
+    id: str
+    kind: RowKind
+    pool: str
+    model: str
+    hour_ms: int
+    reason: str
+    part_ms: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class CensusDifference:
+    """One number that the placer counted otherwise than the fold."""
+
+    pool: str
+    model: str
+    subject: str
+    expected: int
+    """The census's."""
+    found: int
+    """The fold's."""
+
+
+@dataclass(frozen=True, slots=True)
+class CensusCheck:
+    """A census, held against the fold as of its place in the ledger."""
+
+    sequence: int
+    index: int
+    at_ms: int
+    cause: str
+    rows: int
+    differences: tuple[CensusDifference, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A transition that does not fit what came before. It is kept, and somebody is told."""
+
+    sequence: int
+    index: int
+    at_ms: int
+    code: str
+    message: str
+
+
+Row = SliceRow | CapacityRow | CensusCheck | Fault
+
+
+def row_id(*parts: object) -> str:
+    """The identity of a row: sha256 over its parts, which are kept apart from one another."""
+    return sha256("\x1f".join(str(part) for part in parts).encode()).hexdigest()
+
+
+def checked(number: int) -> int:
+    """`number`, if the store can hold it. Raises OverflowError: a wrapped sum would be believed."""
+    if abs(number) >= 10**DIGITS_MAX:
+        raise OverflowError(f"{number} has more than {DIGITS_MAX} digits")
+    return number
