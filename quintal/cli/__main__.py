@@ -21,7 +21,7 @@ import typer
 
 from quintal import __version__
 from quintal.cli import render
-from quintal.cli.render import Output
+from quintal.cli.choices import Output, chosen
 from quintal.errors import QuintalError, Refused
 
 FAILED, USAGE, REFUSED = 1, 2, 3
@@ -29,7 +29,7 @@ FAILED, USAGE, REFUSED = 1, 2, 3
 TABLE: Final[dict[str, tuple[str, str]]] = {
     "up": ("installation", "Run a whole system on this machine."),
     "doctor": ("installation", "Say what of an installation is well and what is not."),
-    "auth": ("identities", "Issue and list credentials."),
+    "auth": ("auth", "Issue and list credentials."),
     "apply": ("catalog", "Make files part of the catalog: all or none."),
     "check": ("catalog", "Say what apply would say."),
     "get": ("catalog", "Print documents of the catalog."),
@@ -60,7 +60,7 @@ TABLE: Final[dict[str, tuple[str, str]]] = {
     "slices": ("usage", "Show the rows beneath a usage line."),
     "verify": ("usage", "Hold the ledger, the store and the census against each other."),
     "probe": ("", "Show what an agent sees here, or in a captured output."),
-    "version": ("installation", "Print the version."),
+    "version": ("about", "Print the version."),
 }
 """Command -> the module of this package that has it (empty: a service brings it), its line."""
 
@@ -172,18 +172,11 @@ def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def command(**given: Any) -> Any:
-        from quintal.cli import session
-
         for option in extra:
             value = given.pop(option.name)
             if value is None:
                 continue
-            if option.name == "output":
-                render.chosen.output = value
-            elif option.name == "data":
-                session.chosen.data = value
-            else:
-                session.chosen.principal = value
+            setattr(chosen, _KEPT_AS[option.name], value)
         return function(**given)
 
     parameters = [
@@ -193,6 +186,9 @@ def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in parameters}
     return command
+
+
+_KEPT_AS: Final = {"output": "output", "data": "data", "as_": "principal"}
 
 
 def _option(name: str, annotation: Any) -> inspect.Parameter:

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import typer
 
-from quintal import __version__
 from quintal.cli import render, session
 from quintal.cli.render import Table
 from quintal.errors import QuintalError
@@ -35,11 +34,6 @@ def up(
     from quintal.up.run import main
 
     raise typer.Exit(main(session.data_folder(), demo=demo, port=port))
-
-
-def version() -> None:
-    """Print the version."""
-    render.show({"version": __version__}, line=f"quintal {__version__}")
 
 
 def doctor() -> None:
@@ -151,4 +145,4 @@ def _clock() -> str:
     return f"{apart_ms} ms from the server's"
 
 
-COMMANDS: dict[str, Callable[..., None]] = {"up": up, "doctor": doctor, "version": version}
+COMMANDS: dict[str, Callable[..., None]] = {"up": up, "doctor": doctor}

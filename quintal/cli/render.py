@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from quintal.cli.choices import Output, chosen
 from quintal.units import from_micro, unit_name
 
 if TYPE_CHECKING:
@@ -20,14 +20,6 @@ if TYPE_CHECKING:
 
 EMPTY = "-"
 """How nothing is shown: unknown is not 0."""
-
-
-class Output(StrEnum):
-    """How an answer is printed."""
-
-    TABLE = "table"
-    JSON = "json"
-    YAML = "yaml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +30,6 @@ class Table:
     rows: Iterable[Sequence[Any]]
     title: str = ""
     footer: str = ""
-
-
-@dataclass(slots=True)
-class Chosen:
-    """How this run of the command prints."""
-
-    output: Output = Output.TABLE
-    tables: list[Table] = field(default_factory=list)
-
-
-chosen = Chosen()
 
 
 def show(answer: Message | Mapping[str, Any], *tables: Table, line: str = "") -> None:

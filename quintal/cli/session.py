@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from quintal.cli.choices import chosen
 from quintal.client import PATIENCE_S, Client
 from quintal.contracts.subjects import Role
 from quintal.errors import SetupError
@@ -22,18 +22,6 @@ from quintal.settings import Access, access as access_from, environment
 from quintal.up.layout import DEFAULT, TENANTS, Layout, local_access
 
 T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class Chosen:
-    """What the options of this run say."""
-
-    data: Path | None = None
-    principal: str = ""
-    tenant: str = ""
-
-
-chosen = Chosen()
 
 
 def ask(
@@ -70,7 +58,7 @@ def data_folder() -> Path:
     return (chosen.data or Path(environment().get("QUINTAL_DATA") or DEFAULT)).absolute()
 
 
-def role() -> Role:
+def speaker() -> Role:
     """The role of whoever speaks, as far as this machine knows: an unknown name is a tenant."""
     env = environment()
     data = data_folder()

@@ -1,0 +1,28 @@
+"""What the options that every command has say, for this run. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+
+class Output(StrEnum):
+    """How an answer is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+@dataclass(slots=True)
+class Chosen:
+    """One command line's."""
+
+    output: Output = Output.TABLE
+    data: Path | None = None
+    principal: str = ""
+    tenant: str = ""
+
+
+chosen = Chosen()

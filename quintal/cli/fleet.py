@@ -1,0 +1,163 @@
+"""`nodes`, `devices`, `capacity`, `quota`: what there is, and what is held of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
+from typing import Annotated, Any
+
+import typer
+
+from quintal.cli import render, session
+from quintal.cli.render import Table
+from quintal.contracts.placement import Capacity, CapacityRow, DeviceView, FleetAsk, NodeView
+from quintal.contracts.subjects import Role
+from quintal.units import CLASSES, unit_name
+
+Vendor = Annotated[str | None, typer.Option(help="Only this vendor's.")]
+Model = Annotated[str | None, typer.Option(help="Only this model.")]
+Pool = Annotated[str | None, typer.Option(help="Only this pool.")]
+
+
+def nodes(
+    node: Annotated[str | None, typer.Argument(help="Only this node.")] = None,
+    vendor: Vendor = None,
+    model: Model = None,
+    pool: Pool = None,
+) -> None:
+    """List the nodes: what they hold, whether they live, who cordoned them."""
+    ask = FleetAsk(vendor=vendor, model=model, pool=pool, node=node)
+    fleet = session.ask(lambda client: client.fleet(ask))
+    columns = (
+        "node", "liveness", "devices", "free>", "pools", "cpu>", "memory>", "silent>",
+        "cordon", "taints", "drivers",
+    )  # fmt: skip
+    rows = [_node(one) for one in fleet.nodes]
+    render.show(fleet, Table(columns, rows, footer=f"as of ledger sequence {fleet.sequence}"))
+
+
+def _node(node: NodeView) -> tuple[object, ...]:
+    kinds: dict[str, int] = {}
+    for device in node.devices:
+        name = device.model or device.name
+        kinds[name] = kinds.get(name, 0) + 1
+    cordon = f"{node.cordoned_by}: {node.cordon_reason}" if node.cordoned_by else None
+    return (
+        node.node,
+        node.liveness,
+        ", ".join(f"{count} x {name}" for name, count in kinds.items()),
+        sum(device.state == "free" for device in node.devices),
+        sorted({device.pool for device in node.devices}),
+        node.cpu_milli // 1000 if node.cpu_milli else None,
+        render.size(node.memory_bytes or None),
+        render.duration(node.silent_ms),
+        cordon,
+        node.taints,
+        node.drivers,
+    )
+
+
+def devices(
+    node: Annotated[str | None, typer.Argument(help="Only this node's.")] = None,
+    vendor: Vendor = None,
+    model: Model = None,
+    pool: Pool = None,
+) -> None:
+    """List the devices and what became of each."""
+    ask = FleetAsk(vendor=vendor, model=model, pool=pool, node=node)
+    fleet = session.ask(lambda client: client.fleet(ask))
+    columns = (
+        "node", "#>", "model", "pool", "memory>", "state", "lease", "tenant", "health", "units",
+    )  # fmt: skip
+    rows = [_device(device) for one in fleet.nodes for device in one.devices]
+    render.show(fleet, Table(columns, rows))
+
+
+def _device(device: DeviceView) -> tuple[object, ...]:
+    health = f"{device.health}: {device.health_reason}" if device.health_reason else device.health
+    shown = {
+        cls: device.ratings[cls] for cls in ("train_llm", "llm_large") if cls in device.ratings
+    }
+    return (
+        device.node,
+        device.index,
+        device.model or f"? {device.name}",
+        device.pool,
+        render.size(device.memory_bytes),
+        device.state,
+        device.lease,
+        device.tenant,
+        health,
+        _units(shown),
+    )
+
+
+def capacity(vendor: Vendor = None, model: Model = None, pool: Pool = None) -> None:
+    """Show the fleet in standard units, by pool and model. `~` marks an estimated rating."""
+    ask = FleetAsk(vendor=vendor, model=model, pool=pool)
+    answer = session.ask(lambda client: client.capacity(ask), session.speaker())
+    classes = [name for name in CLASSES if any(name in row.units for row in answer.rows)]
+    columns = (
+        "pool", "model", "vendor", "devices>", "leased>", "free>", "unavailable",
+        *(f"{unit_name(name)}>" for name in classes),
+        *(f"free {unit_name(name)}>" for name in classes if name in {"train_llm", "llm_large"}),
+    )  # fmt: skip
+    rows = [_capacity(row, classes) for row in answer.rows]
+    render.show(answer, Table(columns, rows, footer=_totals(answer)))
+
+
+def _capacity(row: CapacityRow, classes: Iterable[str]) -> tuple[object, ...]:
+    names = list(classes)
+    return (
+        row.pool,
+        row.model,
+        row.vendor,
+        row.devices,
+        row.leased,
+        row.free,
+        row.unavailable,
+        *(_estimated(row, name) for name in names),
+        *(row.free_units.get(name) for name in names if name in {"train_llm", "llm_large"}),
+    )
+
+
+def _estimated(row: CapacityRow, name: str) -> str | None:
+    value = row.units.get(name)
+    return f"~{value}" if value is not None and row.estimated.get(name) else value
+
+
+def _totals(answer: Capacity) -> str:
+    """Per class: no total runs over classes."""
+    sums: dict[str, Decimal] = {}
+    for row in answer.rows:
+        for name in ("train_llm", "llm_large"):
+            if name in row.units:
+                sums[name] = sums.get(name, Decimal(0)) + Decimal(row.units[name])
+    return "fleet: " + (_units({k: str(v) for k, v in sums.items()}) or "nothing is rated")
+
+
+def _units(by_class: Mapping[Any, str]) -> str:
+    return ", ".join(
+        f"{render.number(Decimal(value))} {unit_name(name)}" for name, value in by_class.items()
+    )
+
+
+def quota(
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant's.")] = None,
+) -> None:
+    """Show caps and what is held under them: a tenant its own, an operator or finance all."""
+    speaker = session.speaker()
+    if speaker is Role.TENANT:
+        answer = session.ask_as_tenant(lambda client: client.quota())
+    else:
+        answer = session.ask(lambda client: client.all_quotas(tenant), speaker)
+    rows = [(row.tenant, row.cap, row.limit, row.used, row.over_by) for row in answer.rows]
+    render.show(answer, Table(("tenant", "cap", "limit>", "used>", "over by>"), rows))
+
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "nodes": nodes,
+    "devices": devices,
+    "capacity": capacity,
+    "quota": quota,
+}

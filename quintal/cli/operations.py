@@ -1,0 +1,125 @@
+"""What an operator says of nodes, and of leases that an outside scheduler made."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+
+from quintal.cli import render, session
+from quintal.cli.placement import duration_ms, pairs, show_lease
+from quintal.contracts.placement import AdoptAsk, ClearDisputeAsk, Done, TaintAsk
+
+Nodes = Annotated[list[str], typer.Argument(help="Node ids.")]
+Reason = Annotated[str, typer.Option("--reason", "-r", help="Kept in the ledger.")]
+
+
+def _done(answer: Done) -> None:
+    names = f": {', '.join(answer.nodes)}" if answer.nodes else ""
+    render.show(answer, line=f"{answer.message or 'done'}{names} (ledger {answer.sequence})")
+
+
+def cordon(nodes: Nodes, reason: Reason = "") -> None:
+    """Stop new grants on nodes; what runs there goes on."""
+    _done(session.ask(lambda client: client.cordon(tuple(nodes), reason)))
+
+
+def uncordon(nodes: Nodes, reason: Reason = "") -> None:
+    """Take a cordon back."""
+    _done(session.ask(lambda client: client.uncordon(tuple(nodes), reason)))
+
+
+def taint(
+    taint: Annotated[str, typer.Argument(help="Such as maintenance or team=vision.")],
+    nodes: Nodes,
+    remove: Annotated[bool, typer.Option("--remove", help="Take it off.")] = False,
+    reason: Reason = "",
+) -> None:
+    """Keep nodes for requests that tolerate a taint."""
+    ask = _valid(TaintAsk, nodes=nodes, taint=taint, remove=remove, reason=reason)
+    _done(session.ask(lambda client: client.taint(ask)))
+
+
+def retire(
+    nodes: Nodes,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    reason: Reason = "",
+) -> None:
+    """Declare nodes gone for good: what was held on them ends, unacknowledged."""
+    if not yes:
+        typer.confirm(f"retire {', '.join(nodes)}? Leases there end now", abort=True)
+    _done(session.ask(lambda client: client.retire(tuple(nodes), reason)))
+
+
+def clear_dispute(node: str, uuid: str, reason: Reason = "") -> None:
+    """Say that a disputed device was looked at and may be granted again."""
+    ask = _valid(ClearDisputeAsk, node=node, uuid=uuid, reason=reason)
+    _done(session.ask(lambda client: client.clear_dispute(ask)))
+
+
+def adopt(
+    node: Annotated[str, typer.Argument(help="The node.")],
+    devices: Annotated[list[str], typer.Argument(help="Uuids, or indices as the tools show.")],
+    tenant: Annotated[str, typer.Option(help="Who runs there.")],
+    workload_class: Annotated[
+        str | None, typer.Option("--class", help="The class that its use is metered in.")
+    ] = None,
+    profile: Annotated[str | None, typer.Option(help="A profile instead of a class.")] = None,
+    project: Annotated[str | None, typer.Option(help="One of the tenant's projects.")] = None,
+    ttl: Annotated[str, typer.Option(help="It ends then, unless it is ended before.")] = "24h",
+    label: Annotated[list[str] | None, typer.Option(help="key=value, such as job=123")] = None,
+    request_id: Annotated[
+        str | None, typer.Option(help="The outside scheduler's job id: the same id, one lease.")
+    ] = None,
+) -> None:
+    """Open a lease on devices that an outside scheduler gave to a tenant."""
+    ask = _valid(
+        AdoptAsk,
+        request_id=request_id or f"cli-{uuid.uuid4().hex[:12]}",
+        tenant=tenant,
+        node=node,
+        devices=devices,
+        workload_class=workload_class,
+        profile=profile,
+        project=project,
+        ttl_ms=duration_ms(ttl),
+        labels=pairs(label or []),
+    )
+    show_lease(session.ask(lambda client: client.adopt(ask)))
+
+
+def end(lease: Annotated[str, typer.Argument(help="The lease's id.")], reason: Reason = "") -> None:
+    """Say that the work of an adopted lease is over."""
+    answer = session.ask(lambda client: client.end_adopted(lease, reason))
+    render.show(answer, line=f"{answer.lease} is {answer.state}")
+
+
+def snapshot() -> None:
+    """Append a census and write a snapshot now."""
+    _done(session.ask(lambda client: client.snapshot()))
+
+
+def _valid(kind: Any, **fields: Any) -> Any:
+    try:
+        return kind.model_validate(fields)
+    except ValidationError as exc:
+        faults = "; ".join(
+            f"{'.'.join(map(str, fault['loc'])) or 'request'}: {fault['msg']}"
+            for fault in exc.errors(include_url=False, include_context=False)
+        )
+        raise typer.BadParameter(faults) from exc
+
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "cordon": cordon,
+    "uncordon": uncordon,
+    "taint": taint,
+    "retire": retire,
+    "clear-dispute": clear_dispute,
+    "adopt": adopt,
+    "end": end,
+    "snapshot": snapshot,
+}
