@@ -1,0 +1,61 @@
+"""The catalog service, wired: one table, subject -> handler."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from quintal.bus import Bus
+from quintal.clock import SystemClock
+from quintal.contracts.subjects import (
+    APPLY,
+    CHECK,
+    DIFF,
+    DOCUMENTS,
+    HISTORY,
+    LIST_DOCUMENTS,
+    Request,
+)
+from quintal.process import notify
+from quintal_catalog import first
+from quintal_catalog.handlers import Handlers
+from quintal_catalog.roles import Roles
+from quintal_catalog.settings import Settings
+from quintal_catalog.store import Store
+
+
+def table(handlers: Handlers) -> tuple[tuple[Request[Any, Any], Any], ...]:
+    """Every subject that the catalog answers."""
+    return (
+        (APPLY, handlers.apply),
+        (CHECK, handlers.check),
+        (DOCUMENTS, handlers.documents),
+        (LIST_DOCUMENTS, handlers.rows),
+        (DIFF, handlers.diff),
+        (HISTORY, handlers.history),
+    )
+
+
+async def run(settings: Settings, stop: asyncio.Event) -> int:
+    """Serve until `stop`, or until a connection is over for good."""
+    async with await Bus.connect(settings.back) as back:
+        store = Store(back)
+        handlers = Handlers(store, Roles(settings.principals), SystemClock())
+        if settings.starter:
+            await first.begin(store, handlers)
+        async with await Bus.connect(settings.front) as front:
+            for request, handler in table(handlers):
+                await front.serve(request, handler)
+            await front.announce("catalog", "What models, profiles, quotas and prices mean.")
+            await front.flush()
+            notify("READY=1")
+            return await _until(stop, front.closed, back.closed)
+
+
+async def _until(stop: asyncio.Event, *closed: asyncio.Event) -> int:
+    """0 when asked to stop; 1 when a connection ended by itself."""
+    tasks = [asyncio.ensure_future(event.wait()) for event in (stop, *closed)]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+    return 0 if stop.is_set() else 1
