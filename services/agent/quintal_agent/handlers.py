@@ -1,0 +1,123 @@
+"""What the placer tells the agent: decided purely, kept on disk, then answered, in that order.
+
+One change at a time. A crash after the write and before the answer costs nothing: the placer asks
+again, and a bind or an end that is already so gets the same answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from quintal.bus import Caller
+from quintal.contracts.message import Refusal
+from quintal.contracts.nodes import BindAsk, BindDone, EndAsk, RawDevice, SetAsk
+from quintal.errors import Code, Owner
+from quintal_agent import leases
+from quintal_agent.leases import LeaseSet
+from quintal_agent.state import LEASE_ID, LeaseFiles, StateLostError, Store
+
+log = logging.getLogger(__name__)
+
+
+class LeaseKeeper:
+    """The node's lease set: answers bind, end and set."""
+
+    def __init__(
+        self,
+        store: Store,
+        files: LeaseFiles,
+        boot: str,
+        devices: Callable[[], Mapping[str, RawDevice] | None],
+    ) -> None:
+        self._store = store
+        self._files = files
+        self._boot = boot
+        self._devices = devices
+        self._busy = asyncio.Lock()
+        self.libraries: Mapping[str, str] = {}
+        self.state = LeaseSet()
+        self.lost: str | None = None
+        """Why no lease is taken, where the kept state is lost."""
+        self.wants_inventory: Callable[[], None] = lambda: None
+        self.changed: Callable[[], None] = lambda: None
+
+    async def start(self) -> None:
+        """Read what was kept, and bring the workloads' files in line with it."""
+        await asyncio.to_thread(self._store.open)
+        try:
+            self.state = await asyncio.to_thread(self._store.load, self._boot)
+            await asyncio.to_thread(self._store.save, self.state, self._boot)
+        except StateLostError as exc:
+            self.lost = str(exc)
+            log.error("%s", exc)  # noqa: TRY400 - the message is the whole of it
+        await asyncio.to_thread(self._files.reconcile, self.state, self.libraries)
+
+    def close(self) -> None:
+        """Let go of the state directory."""
+        self._store.close()
+
+    async def bind(self, _: Caller, ask: BindAsk) -> BindDone | Refusal:
+        """Take a lease, or say why not."""
+        lease = ask.lease
+        if self.lost is not None:
+            return _infrastructure(Code.ADAPTER_ERROR, self.lost)
+        if LEASE_ID.fullmatch(lease.lease) is None:
+            return Refusal(code=Code.INVALID_REQUEST, message=f"{lease.lease!r} is no lease id")
+        async with self._busy:
+            after = leases.bind(self.state, lease, self._devices())
+            if isinstance(after, Refusal):
+                log.warning("bind of %s refused: %s", lease.lease, after.message)
+                return after
+            return await self._keep(after)
+
+    async def end(self, _: Caller, ask: EndAsk) -> BindDone | Refusal:
+        """Forget a lease; one that is not held is done."""
+        async with self._busy:
+            after = leases.end(self.state, ask.lease, ask.token)
+            if isinstance(after, Refusal):
+                return after
+            return await self._keep(after, released=(ask.lease,))
+
+    async def set(self, _: Caller, ask: SetAsk) -> BindDone | Refusal:
+        """Make the placer's whole set ours; say which leases are no longer held."""
+        async with self._busy:
+            wanted = () if self.lost is not None else ask.leases
+            odd = [lease.lease for lease in wanted if LEASE_ID.fullmatch(lease.lease) is None]
+            if odd:
+                return Refusal(code=Code.INVALID_REQUEST, message=f"{odd[0]!r} is no lease id")
+            done = leases.replace_all(self.state, wanted, ask.ended)
+            if done.refused:
+                log.warning("a set names leases that are older than their devices: %s",
+                            ", ".join(done.refused))  # fmt: skip
+            answer = await self._keep(done.leases, released=done.released)
+        if ask.inventory_wanted:
+            self.wants_inventory()
+        return answer
+
+    async def _keep(self, after: LeaseSet, released: tuple[str, ...] = ()) -> BindDone | Refusal:
+        before = self.state
+        try:
+            if after is not before and self.lost is None:
+                await asyncio.to_thread(self._store.save, after, self._boot)
+            await asyncio.to_thread(self._write_files, before, after)
+        except OSError as exc:
+            log.exception("keeping the lease set")
+            return _infrastructure(Code.INTERNAL, f"the node's disk refuses: {exc}")
+        if after is not before:
+            self.state = after
+            self.changed()
+        return BindDone(boot_id=self._boot, lease_version=after.version, released=released)
+
+    def _write_files(self, before: LeaseSet, after: LeaseSet) -> None:
+        for name in before.leases:
+            if name not in after.leases:
+                self._files.remove(name)
+        for name, lease in after.leases.items():
+            if before.leases.get(name) != lease:
+                self._files.write(lease, self.libraries)
+
+
+def _infrastructure(code: Code, message: str) -> Refusal:
+    return Refusal(code=code, message=message, owner=Owner.INFRASTRUCTURE)

@@ -1,0 +1,170 @@
+"""What every probe gives back: plain values that fit through a pipe.
+
+Dataclasses and not the wire's models, because a probe runs in a child process of its own, and a
+child that loads no pydantic costs a fifth of the memory.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Literal, Protocol
+
+Quality = Literal[
+    "ok", "unsupported", "unavailable", "stale", "out_of_range", "implausible", "clock"
+]
+"""The wire's qualities by their text; a test holds the two lists against each other."""
+
+Health = Literal["ok", "degraded", "failed", "unknown"]
+
+PCI_IDENTITY: Final = "pci-"
+"""Begins the identity of a device whose vendor gives it none; the node's name is put in later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A number or none, and how far it can be trusted."""
+
+    value: float | int | None = None
+    quality: Quality = "ok"
+    raw: str | None = None
+    derived: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a device that the tool shows as a device of its own."""
+
+    uuid: str
+    profile: str = ""
+    memory_bytes: int | None = None
+    index: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device as its tool names it, with its readings."""
+
+    uuid: str
+    index: int
+    vendor: str
+    name: str
+    memory_bytes: int | None = None
+    memory_kind: Literal["device", "unified", "host"] = "device"
+    pci_address: str | None = None
+    pci_id: str | None = None
+    pci_subsystem: str | None = None
+    serial: str | None = None
+    numa_node: int | None = None
+    cores: int | None = None
+    architecture: str | None = None
+    health: Health = "ok"
+    health_reason: str = ""
+    busy_bytes: int | None = None
+    """Memory that some process holds; whose it is, the lease set says."""
+    partitions: tuple[Part, ...] = ()
+    readings: dict[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something that a probe could not do; `code` is stable, `message` is for people."""
+
+    code: str
+    message: str
+    device: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """A mounted file system."""
+
+    mount: str
+    filesystem: str
+    total_bytes: int
+    free_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A network interface that is up."""
+
+    name: str
+    speed_mbits: int | None = None
+    mac: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The machine around the devices."""
+
+    hostname: str = ""
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    os: str = ""
+    kernel: str = ""
+    architecture: str = ""
+    container_runtime: str = ""
+    disks: tuple[Disk, ...] = ()
+    networks: tuple[Network, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """All that one look of one probe saw."""
+
+    vendor: str
+    tool: str
+    devices: tuple[Device, ...] = ()
+    troubles: tuple[Trouble, ...] = ()
+    drivers: dict[str, str] = field(default_factory=dict)
+    runtimes: dict[str, str] = field(default_factory=dict)
+    firmware: dict[str, str] = field(default_factory=dict)
+    host: Host | None = None
+    idle: bool = False
+    """Nothing here to look at: end the child, and start a fresh one after a while. A fresh one
+    loads the vendor's library anew, which is what a driver that came later needs."""
+
+
+class Probe(Protocol):
+    """One vendor's way to look. May block; runs in a child process that can be abandoned."""
+
+    def observe(self) -> Observation:
+        """Look once. A broken device or field is told in the observation, never raised."""
+
+
+def encode(observation: Observation) -> bytes:
+    """One line of JSON."""
+    return json.dumps(asdict(observation), separators=(",", ":")).encode() + b"\n"
+
+
+def decode(line: bytes) -> Observation:
+    """The observation of one line. Raises ValueError where it is none."""
+    try:
+        body: dict[str, Any] = json.loads(line)
+        host = body.pop("host")
+        return Observation(
+            vendor=body["vendor"],
+            tool=body["tool"],
+            devices=tuple(_device(device) for device in body["devices"]),
+            troubles=tuple(Trouble(**trouble) for trouble in body["troubles"]),
+            drivers=body["drivers"],
+            runtimes=body["runtimes"],
+            firmware=body["firmware"],
+            host=_host(host) if host else None,
+            idle=body["idle"],
+        )
+    except (TypeError, KeyError, AttributeError) as exc:
+        raise ValueError("a probe's line that is no observation") from exc
+
+
+def _device(body: dict[str, Any]) -> Device:
+    parts = tuple(Part(**part) for part in body.pop("partitions"))
+    readings = {name: Value(**value) for name, value in body.pop("readings").items()}
+    return Device(**body, partitions=parts, readings=readings)
+
+
+def _host(body: dict[str, Any]) -> Host:
+    disks = tuple(Disk(**disk) for disk in body.pop("disks"))
+    networks = tuple(Network(**network) for network in body.pop("networks"))
+    return Host(**body, disks=disks, networks=networks)
