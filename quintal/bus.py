@@ -27,7 +27,7 @@ from quintal import __version__
 from quintal.contracts.message import Message, Refusal
 from quintal.contracts.streams import STREAMS
 from quintal.contracts.subjects import Publication, Request
-from quintal.errors import BusUnavailable, Code, Owner, ProtocolError, Refused
+from quintal.errors import BusUnavailable, Code, Owner, ProtocolError, Refused, Unanswered
 from quintal.settings import Access
 
 log = logging.getLogger(__name__)
@@ -209,6 +209,8 @@ class Bus:
             reply = await self.client.request(
                 subject, request.ask.dump_json(ask, exclude_none=True), timeout=timeout_s
             )
+        except nats.errors.NoRespondersError as exc:
+            raise Unanswered(f"asking {subject}: nobody answers") from exc
         except (nats.errors.Error, TimeoutError, OSError) as exc:
             what = (
                 "nobody answers" if isinstance(exc, nats.errors.NoRespondersError) else "no reply"
@@ -273,7 +275,11 @@ class Bus:
     # --- answering ----------------------------------------------------------------------------
 
     async def serve(
-        self, request: Request[A, R], handler: Callable[[Caller, A], Awaitable[R | Refusal | None]]
+        self,
+        request: Request[A, R],
+        handler: Callable[[Caller, A], Awaitable[R | Refusal | None]],
+        *,
+        bytes_max: int | None = None,
     ) -> None:
         """Answer every ask on `request` with what `handler` gives; None is silence.
 
@@ -291,6 +297,9 @@ class Bus:
                 log.warning("dropped: %s names the reply %r", msg.subject, msg.reply)
                 return
             self.counts.requests += 1
+            if bytes_max is not None and len(msg.data) > bytes_max:
+                await self._reply(msg, request, _too_long(len(msg.data), bytes_max))
+                return
             if self._in_flight >= IN_FLIGHT_MAX:
                 self.counts.overloaded += 1
                 await self._reply(msg, request, _overloaded())
@@ -546,6 +555,14 @@ def _overloaded() -> Refusal:
         message="too many requests at once; come again",
         owner=Owner.INFRASTRUCTURE,
         details={"retry_after_ms": RETRY_AFTER_MS},
+    )
+
+
+def _too_long(size: int, bytes_max: int) -> Refusal:
+    return Refusal(
+        code=Code.INVALID_REQUEST,
+        message=f"the request has {size} bytes; at most {bytes_max} are read",
+        details={"bytes": size, "bytes_max": bytes_max},
     )
 
 

@@ -3,6 +3,7 @@
     QuintalError
     ├── Refused             they asked for what cannot be: carries the wire's code and owner
     ├── BusUnavailable      the world: no answer, no connection
+    │   └── Unanswered      nobody listens there: nothing was delivered to anyone
     ├── SetupError          the world: a port taken, a folder locked, a file missing
     └── ProtocolError       ours or theirs: a message that no contract allows
 
@@ -51,6 +52,10 @@ class Code(StrEnum):
     """The request id is taken by other content, or the catalog moved under an apply."""
     NOT_ENABLED = "not_enabled"
     INTERNAL = "internal"
+    DEVICE_UNHEALTHY = "device_unhealthy"
+    """The device is there, but its agent calls it failed or does not know."""
+    DISPUTED = "disputed"
+    """An agent refused the device, or two nodes report it; an operator clears it."""
     NOT_FOUND = "not_found"
     """No such lease, document or node, or none that the asker may see."""
     NOT_YOURS = "not_yours"
@@ -88,6 +93,10 @@ class Refused(QuintalError):  # noqa: N818 - the trade says it so
 
 class BusUnavailable(QuintalError):  # noqa: N818
     """The bus or the service behind it did not answer."""
+
+
+class Unanswered(BusUnavailable):
+    """Nobody listens on the subject; the server says so, and delivered nothing."""
 
 
 class SetupError(QuintalError):

@@ -165,6 +165,7 @@ class Alternative(Spec):
 
     accelerator: AcceleratorNeed
     cards: Annotated[int, Field(ge=1, le=100_000)] = 1
+    """On each node."""
     nodes: Annotated[int, Field(ge=1, le=10_000)] = 1
     variant: str = ""
     image: str = ""
@@ -178,7 +179,7 @@ class ProfileSpec(Spec):
     workload_class: Annotated[WorkloadClass, Field(alias="class")]
     accelerator: AcceleratorNeed = Field(default_factory=AcceleratorNeed)
     cards: CountRange = "1"
-    """How many cards a request may ask for; its low end is the default."""
+    """How many cards on each node a request may ask for; its low end is the default."""
     nodes: CountRange = "1"
     node: NodeNeed = Field(default_factory=NodeNeed)
     alternatives: tuple[Alternative, ...] = ()

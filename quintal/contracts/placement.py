@@ -57,8 +57,9 @@ class PlaceAsk(Ask):
     accelerator: AcceleratorNeed | None = None
     """Beside a profile it narrows it; alone it is the whole need."""
     cards: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    """On each node."""
     nodes: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """A gang over so many nodes, the cards spread evenly."""
+    """A gang: so many nodes, each giving `cards`; whole or nothing."""
     node: NodeNeed | None = None
     alternatives: Annotated[tuple[Alternative, ...], Field(max_length=16)] = ()
     constraints: Constraints = Field(default_factory=Constraints)

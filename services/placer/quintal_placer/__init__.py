@@ -1,0 +1,1 @@
+"""The placer: owns what is promised (leases, queue, node schedulability and liveness)."""

@@ -1,0 +1,335 @@
+"""From a request and the catalog to what the engine is asked. Pure.
+
+`Market` is one revision of the catalog as it stands between two price instants: which models meet
+a need, what each delivers in a class, and what an hour of it costs. Needs repeat, so its answers
+are kept.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from quintal import pricing
+from quintal.contracts.documents import (
+    AcceleratorModelSpec,
+    AcceleratorNeed,
+    Alternative,
+    Catalog,
+    NodeNeed,
+    ProfileSpec,
+    count_range,
+    memory_range,
+)
+from quintal.contracts.message import Refusal
+from quintal.contracts.placement import PlaceAsk
+from quintal.errors import Code, Owner
+from quintal.units import MS_PER_HOUR, PARTS
+from quintal_placer.engine.asks import Ask, Objective, Offer, Option
+
+_NANO = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a grant freezes beside its devices."""
+
+    profile: str
+    project: str
+    workload_class: str
+    ttl_ms: int
+    fence: str
+    billing: str
+    nominal_micro: int | None
+    image: str
+
+
+@dataclass(slots=True)
+class Market:
+    """A catalog between two price instants."""
+
+    catalog: Catalog
+    from_ms: int
+    until_ms: int | None
+    _offers: dict[tuple[str, str, str, str], tuple[tuple[Offer, ...], tuple[tuple[str, str], ...]]]
+    by_name: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def at(cls, catalog: Catalog, at_ms: int) -> Market:
+        """The market as it stands at `at_ms`."""
+        edges = [
+            edge
+            for spec in catalog.prices.values()
+            for edge in (spec.valid_from_ms, spec.valid_to_ms)
+            if edge is not None and edge > at_ms
+        ]
+        return cls(catalog, at_ms, min(edges, default=None), {})
+
+    def serves(self, catalog: Catalog, at_ms: int) -> bool:
+        """Whether this is still the market."""
+        return self.catalog is catalog and (self.until_ms is None or at_ms < self.until_ms)
+
+    def offers(
+        self, needs: tuple[AcceleratorNeed, ...], workload_class: str, precision: str, tenant: str
+    ) -> tuple[tuple[Offer, ...], tuple[tuple[str, str], ...]]:
+        """Models that meet all needs and are rated in the class; and why the others do not."""
+        key = ("|".join(n.model_dump_json() for n in needs), workload_class, precision, tenant)
+        known = self._offers.get(key)
+        if known is None:
+            known = self._offers[key] = self._look(needs, workload_class, precision, tenant)
+        return known
+
+    def _look(
+        self, needs: tuple[AcceleratorNeed, ...], workload_class: str, precision: str, tenant: str
+    ) -> tuple[tuple[Offer, ...], tuple[tuple[str, str], ...]]:
+        offers: list[Offer] = []
+        excluded: list[tuple[str, str]] = []
+        ranks = {m: i for need in needs for i, m in enumerate(need.models)}
+        for name, spec in sorted(self.catalog.models.items()):
+            missing = next((why for need in needs if (why := lacks(name, spec, need))), "")
+            rating = self.catalog.rating(name, workload_class, precision)
+            if missing or rating is None:
+                excluded.append((name, missing or f"unrated in {workload_class}"))
+                continue
+            offers.append(
+                Offer(
+                    model=name,
+                    family=spec.family,
+                    kind=spec.kind,
+                    rating_micro=rating.micro,
+                    rating_version=rating.version,
+                    provenance=rating.provenance,
+                    per_core=rating.per == "core",
+                    price_nano=self._price(name, rating.micro, workload_class, tenant),
+                    milliwatts=int(spec.tdp_watts * 1000) if spec.tdp_watts is not None else None,
+                    rank=ranks.get(name, 0),
+                    legal_counts=spec.legal_counts,
+                )
+            )
+        return tuple(offers), tuple(excluded)
+
+    def _price(self, model: str, micro: int, workload_class: str, tenant: str) -> int | None:
+        terms = pricing.Terms(tenant, "", "", model, workload_class, 1, PARTS, micro)
+        charges = self._charges(terms)
+        if any(charge.price is None for charge in charges):
+            return None
+        return int(sum((charge.cost for charge in charges), Decimal(0)) * _NANO)
+
+    def _charges(self, terms: pricing.Terms) -> tuple[pricing.Charge, ...]:
+        lists = [(name, spec) for name, spec in self.catalog.prices.items()]
+        hour = pricing.charge(terms, self.from_ms, self.from_ms + MS_PER_HOUR, lists)
+        return hour[:1] if len(hour) == 1 else hour
+
+    def quote(self, terms: Iterable[pricing.Terms]) -> tuple[Decimal | None, str]:
+        """What an hour of this costs at today's prices, and in which currency."""
+        total, currency = Decimal(0), ""
+        for part in terms:
+            for charge in self._charges(part):
+                if charge.price is None:
+                    return None, ""
+                total, currency = total + charge.cost, charge.currency
+        return total, currency
+
+
+def lacks(name: str, spec: AcceleratorModelSpec, need: AcceleratorNeed) -> str:
+    """What a model lacks for a need, in words; empty if it meets it."""
+    low, high = memory_range(need.memory)
+    missing = [feature for feature in need.features if feature not in spec.features]
+    checks = (
+        (spec.kind == need.kind, f"not of kind {need.kind}"),
+        (not need.models or name in need.models, "another model was asked for"),
+        (not need.families or spec.family in need.families, "another family was asked for"),
+        (not need.vendors or spec.vendor in need.vendors, "another vendor was asked for"),
+        (spec.memory_bytes >= low, f"less memory than {need.memory}"),
+        (high is None or spec.memory_bytes <= high, f"more memory than {need.memory}"),
+        (not missing, f"without {', '.join(missing)}"),
+    )
+    return next((f"{name}: {why}" for holds, why in checks if not holds), "")
+
+
+def translate(market: Market, tenant: str, ask: PlaceAsk) -> tuple[Ask, Terms] | Refusal:
+    """The engine's ask, or why the request contradicts the catalog."""
+    catalog = market.catalog
+    spec = catalog.tenants.get(tenant)
+    if spec is None:
+        return _refuse(
+            Code.NO_QUOTA_DEFINED, f"the catalog has no Tenant {tenant}", owner=Owner.CATALOG
+        )
+    profile: ProfileSpec | None = None
+    if ask.profile is not None:
+        profile = catalog.profiles.get(ask.profile)
+        if profile is None:
+            return _unknown("profile", ask.profile, catalog.profiles)
+    faults = _faults(ask, profile, spec.projects, catalog)
+    if faults:
+        return _refuse(Code.INVALID_REQUEST, "; ".join(faults), faults=faults)
+    workload_class = profile.workload_class if profile else ask.workload_class
+    assert workload_class is not None
+    options = _options(market, tenant, ask, profile, workload_class)
+    if isinstance(options, Refusal):
+        return options
+    node = _node_need(ask.node, profile.node if profile else None)
+    where = ask.constraints
+    engine_ask = Ask(
+        tenant=tenant,
+        workload_class=workload_class,
+        options=options,
+        objective=_objective(ask, profile),
+        pools=frozenset(where.pools),
+        closed_pools=frozenset(_closed(catalog, tenant)),
+        clusters=frozenset(where.clusters),
+        locations=frozenset(where.locations),
+        nodes=frozenset(where.nodes),
+        labels=tuple(sorted({**node.labels, **where.labels}.items())),
+        tolerations=frozenset(where.tolerations),
+        cpu_milli=node.cpu_milli,
+        memory_bytes=node.memory_bytes,
+    )
+    return engine_ask, _terms(ask, profile, workload_class)
+
+
+def _terms(ask: PlaceAsk, profile: ProfileSpec | None, workload_class: str) -> Terms:
+    nominal = profile.nominal_units if profile and profile.billing == "nominal" else None
+    return Terms(
+        profile=ask.profile or "",
+        project=ask.project or "",
+        workload_class=workload_class,
+        ttl_ms=ask.ttl_ms or (profile.ttl_ms if profile else 300_000),
+        fence=profile.fence if profile else "keep",
+        billing=profile.billing if profile else "delivered",
+        nominal_micro=int(nominal * 1_000_000) if nominal is not None else None,
+        image=profile.image if profile else "",
+    )
+
+
+def _objective(ask: PlaceAsk, profile: ProfileSpec | None) -> Objective:
+    objective = ask.objective or (profile.objective if profile else "pack")
+    return "cheapest" if objective == "commitment_first" else objective
+
+
+def _closed(catalog: Catalog, tenant: str) -> Iterable[str]:
+    return (
+        name for name, pool in catalog.pools.items() if pool.tenants and tenant not in pool.tenants
+    )
+
+
+def _faults(
+    ask: PlaceAsk, profile: ProfileSpec | None, projects: tuple[str, ...], catalog: Catalog
+) -> list[str]:
+    """Everything that contradicts the profile or the tenant, at once."""
+    faults = []
+    if ask.project is not None and ask.project not in projects:
+        faults.append(f"project {ask.project}: the tenant has {', '.join(projects) or 'none'}")
+    if ask.objective == "commitment_first":
+        faults.append("objective commitment_first: commitments are not enabled yet")
+    if ask.priority is not None and ask.priority not in catalog.priorities:
+        faults.append(
+            f"priority {ask.priority}: there is {', '.join(catalog.priorities) or 'none'}"
+        )
+    needs = [ask.accelerator, *(option.accelerator for option in ask.alternatives)]
+    faults += [
+        f"model {model}: no such model{_nearest(model, catalog.models)}"
+        for need in needs
+        if need is not None
+        for model in need.models
+        if model not in catalog.models
+    ]
+    if profile is not None:
+        if ask.workload_class not in {None, profile.workload_class}:
+            faults.append(
+                f"class {ask.workload_class}: profile {ask.profile} is of {profile.workload_class}"
+            )
+        counts = [(ask.cards, ask.nodes), *((o.cards, o.nodes) for o in ask.alternatives)]
+        for cards, nodes in counts:
+            faults += _out_of("cards", cards, profile.cards)
+            faults += _out_of("nodes", nodes, profile.nodes)
+    return faults
+
+
+def _out_of(what: str, count: int | None, text: str) -> list[str]:
+    low, high = count_range(text)
+    if count is None or (count >= low and (high is None or count <= high)):
+        return []
+    return [f"{what} {count}: the profile allows {text}"]
+
+
+def _options(
+    market: Market, tenant: str, ask: PlaceAsk, profile: ProfileSpec | None, workload_class: str
+) -> tuple[Option, ...] | Refusal:
+    base = (profile.accelerator,) if profile else ()
+    options = []
+    for alternative in _alternatives(ask, profile):
+        needs = (*base, alternative.accelerator)
+        precision = next((n.precision for n in reversed(needs) if n.precision), "")
+        offers, excluded = market.offers(needs, workload_class, precision, tenant)
+        options.append(
+            Option(
+                offers=offers,
+                cards=alternative.cards,
+                nodes=alternative.nodes,
+                variant=alternative.variant,
+                image=alternative.image,
+                args=alternative.args,
+                precision=precision,
+                excluded=excluded,
+            )
+        )
+    if any(option.offers for option in options):
+        return tuple(options)
+    unrated = [why for option in options for _, why in option.excluded if why.startswith("unrated")]
+    if unrated:
+        return _refuse(
+            Code.UNRATED,
+            f"models that would do have no rating in {workload_class}",
+            owner=Owner.CATALOG,
+            verdict="never_fits",
+        )
+    return _refuse(
+        Code.NEVER_FITS, "no model of the catalog meets what is asked", verdict="never_fits"
+    )
+
+
+def _alternatives(ask: PlaceAsk, profile: ProfileSpec | None) -> tuple[Alternative, ...]:
+    if ask.alternatives:
+        return ask.alternatives
+    plain = ask.accelerator is None and ask.cards is None and ask.nodes is None
+    if profile and profile.alternatives and plain:
+        return profile.alternatives
+    cards = ask.cards or (max(1, count_range(profile.cards)[0]) if profile else 1)
+    nodes = ask.nodes or (max(1, count_range(profile.nodes)[0]) if profile else 1)
+    kind = profile.accelerator.kind if profile else "accelerator"
+    need = ask.accelerator or AcceleratorNeed(kind=kind)
+    return (Alternative(accelerator=need, cards=cards, nodes=nodes),)
+
+
+def _node_need(asked: NodeNeed | None, profiled: NodeNeed | None) -> NodeNeed:
+    one, two = asked or NodeNeed(), profiled or NodeNeed()
+    return NodeNeed(
+        cpu_milli=max(one.cpu_milli, two.cpu_milli),
+        memory_bytes=max(one.memory_bytes, two.memory_bytes),
+        labels={**two.labels, **one.labels},
+    )
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), 1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _unknown(what: str, name: str, known: Iterable[str]) -> Refusal:
+    return _refuse(Code.INVALID_REQUEST, f"{what} {name}: no such {what}{_nearest(name, known)}")
+
+
+def _refuse(
+    code: Code,
+    message: str,
+    *,
+    owner: Owner = Owner.SUBMITTER,
+    verdict: str | None = None,
+    faults: list[str] | None = None,
+) -> Refusal:
+    never = "never_fits" if verdict == "never_fits" else None
+    details = {"faults": faults} if faults else {}
+    return Refusal(code=code, message=message, owner=owner, verdict=never, details=details)

@@ -1,0 +1,68 @@
+"""What is asked of the engine, already translated: names, counts, integers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Objective = Literal["cheapest", "fastest", "efficient", "pack", "spread", "ordered"]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One model as an option would use it, with what it delivers and costs per whole device."""
+
+    model: str
+    family: str
+    kind: str
+    rating_micro: int
+    """Micro-units of the ask's class per device (per core for a CPU, see `per_core`)."""
+    rating_version: str = "1"
+    provenance: str = ""
+    per_core: bool = False
+    price_nano: int | None = None
+    """Price of one device for one hour in 1e-9 of the currency; none where there is no price."""
+    milliwatts: int | None = None
+    rank: int = 0
+    """Place in the asker's own order of models."""
+    legal_counts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One alternative: models that would do, and counts of its own."""
+
+    offers: tuple[Offer, ...]
+    cards: int
+    """Per node."""
+    nodes: int = 1
+    variant: str = ""
+    image: str = ""
+    args: tuple[str, ...] = ()
+    precision: str = ""
+    excluded: tuple[tuple[str, str], ...] = ()
+    """(model, why) of models in the fleet's catalog that this option does not take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request, encoded for the engine."""
+
+    tenant: str
+    workload_class: str
+    options: tuple[Option, ...]
+    objective: Objective = "pack"
+    pools: frozenset[str] = frozenset()
+    """Empty: every pool that is open to the tenant."""
+    closed_pools: frozenset[str] = frozenset()
+    """Pools that the tenant may not use."""
+    clusters: frozenset[str] = frozenset()
+    locations: frozenset[str] = frozenset()
+    nodes: frozenset[str] = frozenset()
+    labels: tuple[tuple[str, str], ...] = ()
+    tolerations: frozenset[str] = frozenset()
+    cpu_milli: int = 0
+    """Per node, beside the cards."""
+    memory_bytes: int = 0
+    avoid: frozenset[tuple[str, str]] = field(default_factory=frozenset)
+    """(node, uuid) that refused this very request a moment ago."""

@@ -1,0 +1,213 @@
+"""The pass: one ask against the fleet, as numbered steps; to the end, without a pause.
+
+    1 shelves    which (pool, model, class) may serve which option
+    2 quota      which of these the tenant's caps allow
+    3 nodes      the first nodes of each that fit, tightest first
+    4 choice     the best of these by the objective
+    5 pick       the devices
+
+Where nothing was chosen, `why` takes the fleet apart; that is the slow way, and not on this path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from quintal_placer.engine.asks import Ask, Offer, Option
+from quintal_placer.engine.fleet import Device, Fleet, Node, Shelf
+from quintal_placer.engine.quota import Excess, Holding, Quotas
+
+NODES_TRIED_MAX = 64
+"""Nodes of one shelf that are looked at for CPU and memory before it is given up for this pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """The devices of one node."""
+
+    node: str
+    devices: tuple[Device, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What to grant."""
+
+    option: Option
+    offer: Offer
+    pool: str
+    picks: tuple[Pick, ...]
+    micro: int
+    """Micro-units of the class that all devices deliver together."""
+    candidates: int
+    """Shelves that could have served."""
+
+
+@dataclass(frozen=True, slots=True)
+class NothingNow:
+    """Nothing was chosen; `excess` says which cap barred what would have fitted."""
+
+    excess: Excess | None
+    barred: int
+    """Shelves that fitted, but for a cap."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    rank: tuple[int | str, ...]
+    option: Option
+    offer: Offer
+    shelves: tuple[Shelf, ...]
+    nodes: tuple[Node, ...]
+    micro: int
+
+
+def decide(fleet: Fleet, quotas: Quotas, ask: Ask) -> Chosen | NothingNow:
+    """Where `ask` goes now, or that it goes nowhere now. Changes nothing."""
+    best: _Candidate | None = None
+    seen = barred = 0
+    excess: Excess | None = None
+    shelves = list(fleet.shelves())
+    for place, option in enumerate(ask.options):
+        for offer, pool, fits in _shelves(shelves, ask, option):  # 1
+            candidate = _candidate(fleet, ask, (place, option), offer, fits)  # 3
+            if candidate is None:
+                continue
+            over = quotas.exceeded(holding(ask, offer, option, candidate.micro))  # 2
+            if over is not None:
+                barred, excess = barred + 1, excess or over
+                continue
+            seen += 1
+            if best is None or (candidate.rank, pool) < (best.rank, best.shelves[0].pool):  # 4
+                best = candidate
+        if best is not None and ask.objective in {"ordered", "pack", "spread"}:
+            break  # an earlier option is liked better, whatever the later ones would bring
+    if best is None:
+        return NothingNow(excess, barred)
+    return _pick(fleet, ask, best, seen)  # 5
+
+
+def holding(ask: Ask, offer: Offer, option: Option, micro: int) -> Holding:
+    """What granting this would add to the tenant's account."""
+    cards = option.cards * option.nodes
+    return Holding(ask.tenant, ask.workload_class, offer.family, offer.model, cards, micro)
+
+
+def device_micro(offer: Offer, device: Device) -> int:
+    """Micro-units one whole device delivers."""
+    return offer.rating_micro * device.cores if offer.per_core else offer.rating_micro
+
+
+def admits(ask: Ask, shelf: Shelf) -> bool:
+    """Whether the ask may go where this shelf is, whatever is free there."""
+    stack = shelf.stack
+    if ask.pools and shelf.pool not in ask.pools:
+        return False
+    if shelf.pool in ask.closed_pools:
+        return False
+    if ask.clusters and stack.cluster not in ask.clusters:
+        return False
+    if ask.locations and stack.location not in ask.locations:
+        return False
+    if ask.labels and not set(ask.labels) <= set(stack.labels):
+        return False
+    return not stack.taints or set(stack.taints) <= ask.tolerations
+
+
+def _shelves(
+    shelves: list[Shelf], ask: Ask, option: Option
+) -> Iterator[tuple[Offer, str, tuple[Shelf, ...]]]:
+    """Per offer and pool, the shelves that may serve: a gang may spread over classes, not pools."""
+    offers = {offer.model: offer for offer in option.offers}
+    found: dict[tuple[str, str], list[Shelf]] = {}
+    for shelf in shelves:
+        offer = offers.get(shelf.model)
+        if offer is None or not admits(ask, shelf):
+            continue
+        if offer.legal_counts and option.cards not in offer.legal_counts:
+            continue
+        found.setdefault((shelf.model, shelf.pool), []).append(shelf)
+    for (model, pool), its in found.items():
+        yield offers[model], pool, tuple(sorted(its))
+
+
+def _candidate(
+    fleet: Fleet, ask: Ask, option: tuple[int, Option], offer: Offer, shelves: tuple[Shelf, ...]
+) -> _Candidate | None:
+    """The tightest (or emptiest) nodes over these shelves, enough for the gang, with their rank."""
+    place, opt = option
+    spread = ask.objective == "spread"
+    found: list[tuple[int, str, Shelf, Node]] = []
+    for shelf in shelves:
+        enough = 0
+        for tried, node in enumerate(fleet.fitting(shelf, opt.cards, emptiest=spread), start=1):
+            if _fits(fleet, ask, opt, shelf, node):
+                free = fleet.free_count(node, shelf)
+                found.append((-free if spread else free, node.name, shelf, node))
+                enough += 1
+            if enough == opt.nodes or (not ask.nodes and tried >= NODES_TRIED_MAX + opt.nodes):
+                break
+    if len(found) < opt.nodes:
+        return None
+    found.sort(key=lambda item: item[:2])
+    found = found[: opt.nodes]
+    nodes = tuple(node for *_, node in found)
+    micro = sum(
+        device_micro(offer, device)
+        for free, _, shelf, node in found
+        for device in _devices(fleet, ask, opt, shelf, node)
+    )
+    rank = _rank(ask, (place, opt), offer, micro, found[0][0])
+    return _Candidate((*rank, nodes[0].name), opt, offer, tuple(f[2] for f in found), nodes, micro)
+
+
+def _fits(fleet: Fleet, ask: Ask, option: Option, shelf: Shelf, node: Node) -> bool:
+    """What the shelf does not tell: the node's name, CPU, memory, and devices to avoid."""
+    if ask.nodes and node.name not in ask.nodes:
+        return False
+    if ask.cpu_milli and node.cpu_milli - node.cpu_held < ask.cpu_milli:
+        return False
+    if ask.memory_bytes and node.memory_bytes - node.memory_held < ask.memory_bytes:
+        return False
+    return not ask.avoid or len(_devices(fleet, ask, option, shelf, node)) == option.cards
+
+
+def _devices(
+    fleet: Fleet, ask: Ask, option: Option, shelf: Shelf, node: Node
+) -> tuple[Device, ...]:
+    free = fleet.free_devices(node, shelf.model, shelf.pool)
+    return tuple([d for d in free if d.key not in ask.avoid][: option.cards])
+
+
+def _rank(
+    ask: Ask, option: tuple[int, Option], offer: Offer, micro: int, free: int
+) -> tuple[int, ...]:
+    """Smaller is better. Every objective ends in the same order, so that ties are no chance."""
+    place, opt = option
+    cards = opt.cards * opt.nodes
+    price = offer.price_nano * cards if offer.price_nano is not None else 2**100
+    rest = (free, micro, offer.rank)
+    match ask.objective:
+        case "cheapest":
+            return (price, place, *rest)
+        case "fastest":
+            return (-micro, place, *rest)
+        case "efficient":
+            watts = offer.milliwatts or 0
+            per_watt = micro * 1_000_000 // (watts * cards) if watts else 0
+            return (-per_watt, place, *rest)
+        case "ordered":
+            return (place, offer.rank, free, micro)
+        case "spread":
+            return (place, free, micro, offer.rank)
+        case "pack":
+            return (place, micro, free, offer.rank)
+
+
+def _pick(fleet: Fleet, ask: Ask, best: _Candidate, seen: int) -> Chosen:
+    picks = tuple(
+        Pick(node.name, _devices(fleet, ask, best.option, shelf, node))
+        for shelf, node in zip(best.shelves, best.nodes, strict=True)
+    )
+    return Chosen(best.option, best.offer, best.shelves[0].pool, picks, best.micro, seen)

@@ -1,0 +1,131 @@
+"""What each tenant holds, and the caps on it. Micro-units and cards, integers.
+
+A cap is on a class, or on a family or model within one (in units), or on a family or model in
+cards whatever the class. The debit is the rating's value of what was granted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+Scope = Literal["class", "family", "model"]
+
+
+class Meter(NamedTuple):
+    """What is counted: one tenant, one class (or any), one family or model (or all)."""
+
+    tenant: str
+    workload_class: str
+    """Empty: whatever the class."""
+    scope: Scope
+    name: str
+    """The family or model; empty for scope `class`."""
+
+
+class Holding(NamedTuple):
+    """What a lease adds: so many cards of a model, delivering so many micro-units."""
+
+    tenant: str
+    workload_class: str
+    family: str
+    model: str
+    cards: int
+    micro: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One cap."""
+
+    meter: Meter
+    micro: int | None = None
+    cards: int | None = None
+
+    def text(self) -> str:
+        """As a person names it."""
+        what = self.meter.name or self.meter.workload_class
+        kind = "cards" if self.cards is not None else f"units of {self.meter.workload_class}"
+        return f"{self.meter.scope} {what} ({kind})"
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """A cap that would be passed, and by how much."""
+
+    limit: Limit
+    used: int
+    wanted: int
+    over: int
+
+
+@dataclass(slots=True)
+class Usage:
+    """Units and cards under one meter."""
+
+    micro: int = 0
+    cards: int = 0
+
+
+@dataclass(slots=True)
+class Quotas:
+    """Counters of all tenants, and their caps."""
+
+    used: dict[Meter, Usage] = field(default_factory=dict)
+    limits: dict[str, tuple[Limit, ...]] = field(default_factory=dict)
+    """Tenant -> caps. A tenant that is missing has no quota at all."""
+
+    def add(self, holding: Holding) -> None:
+        """The tenant now holds this as well."""
+        self._count(holding, 1)
+
+    def drop(self, holding: Holding) -> None:
+        """The tenant holds this no more."""
+        self._count(holding, -1)
+
+    def _count(self, holding: Holding, sign: int) -> None:
+        for meter in _meters(holding):
+            usage = self.used.setdefault(meter, Usage())
+            usage.micro += sign * holding.micro
+            usage.cards += sign * holding.cards
+            if usage.micro == 0 and usage.cards == 0:
+                del self.used[meter]
+
+    def usage(self, meter: Meter) -> Usage:
+        """What is held under a meter."""
+        return self.used.get(meter) or Usage()
+
+    def defined(self, tenant: str, workload_class: str) -> bool:
+        """Whether the tenant has a cap on this class: without one nothing is granted."""
+        return any(
+            limit.meter.scope == "class" and limit.meter.workload_class == workload_class
+            for limit in self.limits.get(tenant, ())
+        )
+
+    def exceeded(self, holding: Holding) -> Excess | None:
+        """The first cap that this would pass, the narrowest first; none if all hold."""
+        meters = set(_meters(holding))
+        found: list[Excess] = []
+        for limit in self.limits.get(holding.tenant, ()):
+            if limit.meter not in meters:
+                continue
+            usage = self.usage(limit.meter)
+            if limit.micro is not None:
+                used, wanted, top = usage.micro, holding.micro, limit.micro
+            else:
+                used, wanted, top = usage.cards, holding.cards, limit.cards or 0
+            if used + wanted > top:
+                found.append(Excess(limit, used, wanted, used + wanted - top))
+        order = ("model", "family", "class")
+        return min(found, key=lambda e: order.index(e.limit.meter.scope), default=None)
+
+
+def _meters(holding: Holding) -> tuple[Meter, ...]:
+    tenant, its = holding.tenant, holding.workload_class
+    return (
+        Meter(tenant, its, "class", ""),
+        Meter(tenant, its, "family", holding.family),
+        Meter(tenant, its, "model", holding.model),
+        Meter(tenant, "", "family", holding.family),
+        Meter(tenant, "", "model", holding.model),
+    )

@@ -1,0 +1,213 @@
+"""Why nothing was chosen: the fleet taken apart, node by node, into counted causes.
+
+Each node gets one cause: the last thing that stood between it and a grant. A node is `never` if
+no state of the fleet known could make it fit; such causes come last, configuration comes before
+capacity, since that is what somebody can mend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from quintal_placer.engine.asks import Ask, Offer, Option
+from quintal_placer.engine.fleet import FOREIGN_BYTES_MAX, Device, Fleet, Node, Shelf
+from quintal_placer.engine.placing import admits
+
+NAMES_MAX = 20
+"""Nodes named per cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What holds for `count` nodes of a pool."""
+
+    code: str
+    message: str
+    pool: str
+    count: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """One code for the whole, and the causes beneath it."""
+
+    code: str
+    never: bool
+    message: str
+    causes: tuple[Cause, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    step: int
+    """How near the node came: higher is nearer."""
+    code: str
+    message: str
+    pool: str
+    would_fit: bool = False
+    """Free enough, were it not for a configuration."""
+    free: int = 0
+
+
+_CONFIGURATION = ("cordoned", "tainted", "node_suspect", "disputed", "foreign_use", "unrated")
+_NEVER = "never_fits"
+
+
+def why(fleet: Fleet, ask: Ask) -> Why:
+    """Why `ask` cannot be placed now. Call it only where `decide` chose nothing."""
+    nearest: dict[str, _Finding] = {}
+    ever: dict[tuple[int, str, str], int] = {}
+    free: dict[tuple[int, str, str], int] = {}
+    mending: dict[str, int] = {}
+    for node in fleet.nodes.values():
+        for key, finding in _findings(node, ask):
+            held = nearest.get(node.name)
+            if held is None or finding.step > held.step:
+                nearest[node.name] = finding
+            if finding.code != _NEVER:
+                ever[key] = ever.get(key, 0) + 1
+                free[key] = free.get(key, 0) + finding.free
+                if finding.would_fit:
+                    mending[finding.code] = mending.get(finding.code, 0) + 1
+    causes = _gather(nearest)
+    possible = [key for key, count in ever.items() if count >= ask.options[key[0]].nodes]
+    if not possible:
+        return Why(_NEVER, True, _never_message(ask, causes, ever), causes)  # noqa: FBT003
+    code = _code(ask, possible, free, mending)
+    return Why(code, False, _MESSAGES[code], causes)  # noqa: FBT003
+
+
+_MESSAGES = {
+    "no_capacity": "what would do is held by others",
+    "fragmented": "enough is free in sum, but not together on one node",
+    "cordoned": "what would fit is cordoned",
+    "tainted": "what would fit is tainted, and the request does not tolerate it",
+    "node_suspect": "what would fit is on nodes that are silent",
+    "device_unhealthy": "what would fit is unhealthy",
+    "disputed": "what would fit is disputed",
+    "foreign_use": "what would fit is used by somebody outside this system",
+}
+
+
+def _code(
+    ask: Ask,
+    possible: list[tuple[int, str, str]],
+    free: dict[tuple[int, str, str], int],
+    mending: dict[str, int],
+) -> str:
+    """A configuration, where mending it alone would do; else fragmentation; else capacity."""
+    if mending:
+        return max(sorted(mending), key=lambda code: mending[code])
+    for key in possible:
+        option = ask.options[key[0]]
+        if free.get(key, 0) >= option.cards * option.nodes:
+            return "fragmented"
+    return "no_capacity"
+
+
+def _never_message(
+    ask: Ask, causes: tuple[Cause, ...], ever: dict[tuple[int, str, str], int]
+) -> str:
+    if ever:
+        nodes = min(option.nodes for option in ask.options)
+        return f"no pool has {nodes} nodes that could each give what is asked"
+    told = causes[0].message if causes else "the fleet has no node at all"
+    return f"nothing known could ever meet this: {told}"
+
+
+def _gather(nearest: dict[str, _Finding]) -> tuple[Cause, ...]:
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for name, finding in nearest.items():
+        groups.setdefault((finding.code, finding.message, finding.pool), []).append(name)
+    causes = [
+        Cause(code, message, pool, len(names), tuple(sorted(names)[:NAMES_MAX]))
+        for (code, message, pool), names in groups.items()
+    ]
+    return tuple(sorted(causes, key=lambda c: (_order(c.code), -c.count, c.pool, c.message)))
+
+
+def _order(code: str) -> int:
+    if code in _CONFIGURATION or code == "device_unhealthy":
+        return 0
+    return 2 if code == _NEVER else 1
+
+
+def _findings(node: Node, ask: Ask) -> Iterator[tuple[tuple[int, str, str], _Finding]]:
+    """One finding per option, model and pool that the node has; one if it has none at all."""
+    told = False
+    for place, option in enumerate(ask.options):
+        offers = {offer.model: offer for offer in option.offers}
+        pools = {
+            (device.model, device.pool)
+            for device in node.devices.values()
+            if device.model in offers
+        }
+        for model, pool in sorted((model or "", pool) for model, pool in pools):
+            told = True
+            shelf = Shelf(pool, model, node.stack)
+            yield (place, model, pool), _finding(node, ask, option, offers[model], shelf)
+    if not told:
+        yield (0, "", ""), _Finding(0, _NEVER, _no_model(node, ask), "")
+
+
+def _no_model(node: Node, ask: Ask) -> str:
+    excluded = dict(ask.options[0].excluded)
+    models = {device.model for device in node.devices.values()}
+    if not node.devices:
+        return "the node has no device"
+    named = sorted(excluded[model] for model in models if model in excluded)
+    if named:
+        return named[0]
+    return "no catalog document names its devices" if models == {None} else "other models"
+
+
+def _finding(  # noqa: C901, PLR0911, PLR0912 - a list of cases, each a line
+    node: Node, ask: Ask, option: Option, offer: Offer, shelf: Shelf
+) -> _Finding:
+    """The last thing between this node and a grant of this model, from the most lasting on."""
+    its = [d for d in node.devices.values() if d.model == offer.model and d.pool == shelf.pool]
+    usable = [d for d in its if d.usable]
+    free = sum(d.holder is None for d in usable)
+    fits = sum(d.holder is None for d in its) >= option.cards
+
+    def never(step: int, message: str) -> _Finding:
+        return _Finding(step, _NEVER, message, shelf.pool)
+
+    def now(step: int, code: str, message: str) -> _Finding:
+        return _Finding(step, code, message, shelf.pool, would_fit=fits, free=free)
+
+    if shelf.pool in ask.closed_pools:
+        return never(1, "its pool is not open to the tenant")
+    without_taints = shelf._replace(stack=shelf.stack._replace(taints=()))
+    if not admits(ask, without_taints) or (ask.nodes and node.name not in ask.nodes):
+        return never(2, "outside the request's constraints")
+    if offer.legal_counts and option.cards not in offer.legal_counts:
+        legal = ", ".join(map(str, offer.legal_counts))
+        return never(3, f"{offer.model} is granted by {legal} only")
+    if len(its) < option.cards:
+        return never(4, "too few cards on one node")
+    if node.cpu_milli < ask.cpu_milli or node.memory_bytes < ask.memory_bytes:
+        return never(5, "too little CPU or memory on one node")
+    if node.liveness != "ready":
+        return now(6, "node_suspect", f"the node is {node.liveness}")
+    if node.cordons:
+        return now(7, "cordoned", "cordoned")
+    if not admits(ask, shelf):
+        return now(8, "tainted", "tainted")
+    if len(usable) < option.cards:
+        return _unusable(now, [d for d in its if not d.usable])
+    if free >= option.cards:
+        return _Finding(11, "no_capacity", "CPU or memory of the node is held", shelf.pool)
+    if free:
+        return _Finding(10, "fragmented", "fewer free than asked", shelf.pool, free=free)
+    return _Finding(9, "no_capacity", "held", shelf.pool)
+
+
+def _unusable(now: Callable[[int, str, str], _Finding], devices: list[Device]) -> _Finding:
+    if any(device.disputed for device in devices):
+        return now(8, "disputed", "devices are disputed")
+    if any(device.foreign_bytes > FOREIGN_BYTES_MAX for device in devices):
+        return now(8, "foreign_use", "devices are used from outside")
+    return now(8, "device_unhealthy", "devices are unhealthy")

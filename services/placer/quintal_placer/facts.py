@@ -1,0 +1,211 @@
+"""From what agents say to what the ledger must record. Pure: state and message in, records out.
+
+Telemetry never comes here: readings can change no allocation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from quintal import identity
+from quintal.contracts import ledger
+from quintal.contracts.documents import Catalog
+from quintal.contracts.nodes import DeviceHealth, HealthEvent, Inventory, RawDevice
+from quintal_placer.engine.fleet import Node
+from quintal_placer.engine.leases import LIVE
+from quintal_placer.state import Lease, PlacerState
+
+MISSING = "missing from the inventory"
+
+
+def inventory_records(
+    state: PlacerState, inventory: Inventory, at_ms: int
+) -> list[ledger.AnyRecord]:
+    """What this inventory changes; nothing if it says what is known.
+
+    A device that a lease holds does not leave the inventory with its report: it becomes failed,
+    stays counted, and goes when the lease has let it go.
+    """
+    if state.retired.get(inventory.node) == inventory.boot_id:
+        return []
+    known = state.fleet.nodes.get(inventory.node)
+    records: list[ledger.AnyRecord] = []
+    if known is not None and known.boot_id != inventory.boot_id:
+        records += reboot_records(state, inventory.node, at_ms)
+    changed = _node_record(state, inventory, at_ms)
+    if changed is not None:
+        records.append(changed)
+    reported = {device.uuid for device in inventory.devices}
+    for raw in inventory.devices:
+        records += _device_records(state, known, inventory, raw, at_ms)
+    for device in list(known.devices.values()) if known else []:
+        if device.uuid in reported:
+            continue
+        if device.holder is None or _lets_go(records, device.holder, inventory.node):
+            records.append(ledger.DeviceGone(at_ms=at_ms, node=inventory.node, uuid=device.uuid))
+        elif device.health_reason != MISSING:
+            records.append(
+                ledger.DeviceHealthChanged(
+                    at_ms=at_ms,
+                    node=inventory.node,
+                    uuid=device.uuid,
+                    health=DeviceHealth.FAILED,
+                    reason=MISSING,
+                )
+            )
+    return records
+
+
+def _lets_go(records: list[ledger.AnyRecord], lease: str, node: str) -> bool:
+    return any(
+        isinstance(record, ledger.NodeReleased) and (record.lease, record.node) == (lease, node)
+        for record in records
+    )
+
+
+def _node_record(state: PlacerState, inventory: Inventory, at_ms: int) -> ledger.NodeChanged | None:
+    record = ledger.NodeChanged(
+        at_ms=at_ms,
+        node=inventory.node,
+        boot_id=inventory.boot_id,
+        hostname=inventory.hostname,
+        cluster=inventory.cluster,
+        location=inventory.location,
+        labels=inventory.labels,
+        cpu_milli=inventory.cpu_milli,
+        memory_bytes=inventory.memory_bytes,
+        stack=inventory.stack,
+        inventory_sequence=inventory.sequence,
+    )
+    before = state.facts.get(inventory.node)
+    same = {"at_ms": 0, "inventory_sequence": 0}
+    if before is not None and before.model_copy(update=same) == record.model_copy(update=same):
+        return None
+    return record
+
+
+def _device_records(
+    state: PlacerState, node: Node | None, inventory: Inventory, raw: RawDevice, at_ms: int
+) -> Iterator[ledger.AnyRecord]:
+    name = inventory.node
+    model, pool = _resolve(state.catalog, inventory, raw)
+    known = node.devices.get(raw.uuid) if node else None
+    if known is None:
+        yield ledger.DeviceAppeared(at_ms=at_ms, node=name, device=raw, model=model, pool=pool)
+        others = [n for n in sorted(state.where.get(raw.uuid, ())) if n != name and _live(state, n)]
+        for other in [*others, name] if others else []:
+            yield ledger.DisputeChanged(
+                at_ms=at_ms, node=other, uuid=raw.uuid, disputed=True, reason="duplicate_device"
+            )
+        return
+    before = state.raw[name, raw.uuid]
+    health = {"health": before.health, "health_reason": before.health_reason}
+    if before != raw.model_copy(update=health) or (known.model, known.pool) != (model, pool):
+        yield ledger.DeviceChanged(at_ms=at_ms, node=name, device=raw, model=model, pool=pool)
+    elif (before.health, before.health_reason) != (raw.health, raw.health_reason):
+        yield ledger.DeviceHealthChanged(
+            at_ms=at_ms, node=name, uuid=raw.uuid, health=raw.health, reason=raw.health_reason
+        )
+
+
+def _live(state: PlacerState, node: str) -> bool:
+    known = state.fleet.nodes.get(node)
+    return known is not None and known.liveness != "lost"
+
+
+def _resolve(
+    catalog: Catalog, where: Inventory | ledger.NodeChanged, raw: RawDevice
+) -> tuple[str | None, str]:
+    model = identity.resolve(raw, catalog.models)
+    pool = identity.pool_of(
+        catalog,
+        model=model,
+        vendor=raw.vendor,
+        node=where.node,
+        cluster=where.cluster,
+        location=where.location,
+        labels=where.labels,
+    )
+    return model, pool
+
+
+def adoption_records(state: PlacerState, catalog: Catalog, at_ms: int) -> list[ledger.AnyRecord]:
+    """The adoption itself, then every device that another catalog gives another model or pool."""
+    records: list[ledger.AnyRecord] = [
+        ledger.CatalogAdopted(at_ms=at_ms, revision=catalog.revision, digest=catalog.digest)
+    ]
+    for (node, uuid), raw in sorted(state.raw.items()):
+        device = state.fleet.nodes[node].devices[uuid]
+        model, pool = _resolve(catalog, state.facts[node], raw)
+        if (device.model, device.pool) != (model, pool):
+            records.append(
+                ledger.DeviceResolved(at_ms=at_ms, node=node, uuid=uuid, model=model, pool=pool)
+            )
+    return records
+
+
+def health_records(state: PlacerState, event: HealthEvent, at_ms: int) -> list[ledger.AnyRecord]:
+    """A health transition of a known device; vendor events are metering's to keep."""
+    node = state.fleet.nodes.get(event.node)
+    device = node.devices.get(event.device) if node else None
+    if node is None or device is None or event.kind != "transition" or event.after is None:
+        return []
+    if event.boot_id != node.boot_id or (device.health, device.health_reason) == (
+        event.after,
+        event.message,
+    ):
+        return []
+    return [
+        ledger.DeviceHealthChanged(
+            at_ms=at_ms,
+            node=event.node,
+            uuid=event.device,
+            health=event.after,
+            reason=event.message,
+        )
+    ]
+
+
+def reboot_records(state: PlacerState, name: str, at_ms: int) -> list[ledger.AnyRecord]:
+    """A new boot id: whatever ran there is over since the node was last heard."""
+    heard_ms = state.fleet.nodes[name].heard_ms
+    records: list[ledger.AnyRecord] = []
+    for lease in _leases_on(state, name):
+        records += _over(lease, name, at_ms, ("rebooted", "boot"), heard_ms)
+    return records
+
+
+def retire_records(
+    state: PlacerState, name: str, at_ms: int, by: str, reason: str
+) -> list[ledger.AnyRecord]:
+    """The node is gone for good, and with it whatever was held there."""
+    node = state.fleet.nodes[name]
+    effective_ms = node.heard_ms if node.liveness == "lost" else at_ms
+    records: list[ledger.AnyRecord] = []
+    for lease in _leases_on(state, name):
+        records += _over(lease, name, at_ms, ("retired", "retire"), effective_ms)
+    records.append(ledger.NodeRetired(at_ms=at_ms, node=name, by=by, reason=reason))
+    return records
+
+
+def _leases_on(state: PlacerState, name: str) -> list[Lease]:
+    return [state.leases[lease] for lease in sorted(state.on_node.get(name, ()))]
+
+
+def _over(
+    lease: Lease, node: str, at_ms: int, why: tuple[str, str], effective_ms: int
+) -> Iterator[ledger.AnyRecord]:
+    """End a lease as of `effective_ms` (not before its begin), and its hold on one node."""
+    reason, by = why
+    if lease.state in LIVE:
+        begin_ms = lease.bound_ms if lease.bound_ms is not None else lease.granted_ms
+        yield ledger.LeaseEnding(
+            at_ms=at_ms,
+            lease=lease.lease,
+            reason=reason,
+            effective_ms=min(at_ms, lease.deadline_ms, max(begin_ms, effective_ms)),
+        )
+    waiting = lease.waiting or set(lease.nodes)
+    yield ledger.NodeReleased(at_ms=at_ms, lease=lease.lease, node=node, by=by)
+    if waiting <= {node}:
+        yield ledger.LeaseEnded(at_ms=at_ms, lease=lease.lease)

@@ -1,0 +1,325 @@
+"""From a message to an act and back: translation, and who may ask. No decision stands here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from quintal.bus import Caller
+from quintal.contracts import ledger, placement
+from quintal.contracts.message import Message, Refusal
+from quintal.errors import Code
+from quintal_placer import operations, views
+from quintal_placer.lead import Placer
+from quintal_placer.limits import TenantLimits
+from quintal_placer.promises import Promises
+
+A = TypeVar("A", bound=Message)
+R = TypeVar("R", bound=Message)
+
+
+class Handlers:
+    """One method per verb. A placer that does not lead is silent."""
+
+    def __init__(self, placer: Placer) -> None:
+        self._placer = placer
+        self._state = placer.state
+        self._limits = TenantLimits(placer.settings.rate_per_s, placer.settings.in_flight_max)
+
+    # --- placement ----------------------------------------------------------------------------
+
+    async def place(
+        self, caller: Caller, ask: placement.PlaceAsk
+    ) -> placement.Lease | placement.Pending | Refusal | None:
+        """Ask for devices."""
+        loop = asyncio.get_running_loop()
+        begin_s = loop.time()
+
+        answer = await self._within_limits(caller, lambda p: p.place(caller.principal, ask))
+        if answer is not None:
+            self._record(caller, ask, answer, int((loop.time() - begin_s) * 1e6))
+        return answer
+
+    async def dry_run(
+        self, caller: Caller, ask: placement.PlaceAsk
+    ) -> placement.Verdict | Refusal | None:
+        """What a request would get."""
+
+        async def act(promises: Promises) -> placement.Verdict:
+            return promises.dry_run(caller.principal, ask)
+
+        return await self._within_limits(caller, act)
+
+    async def renew(
+        self, caller: Caller, ask: placement.RenewAsk
+    ) -> placement.Lease | Refusal | None:
+        """One ttl more."""
+        return await self._within_limits(caller, lambda p: p.renew(caller.principal, ask))
+
+    async def release(
+        self, caller: Caller, ask: placement.ReleaseAsk
+    ) -> placement.Lease | Refusal | None:
+        """Over."""
+        return await self._within_limits(caller, lambda p: p.release(caller.principal, ask))
+
+    async def cancel(
+        self, caller: Caller, ask: placement.CancelAsk
+    ) -> placement.Lease | Refusal | None:
+        """Take a queued request back."""
+        return await self._within_limits(caller, lambda p: p.cancel(caller.principal, ask))
+
+    async def get(self, caller: Caller, ask: placement.GetAsk) -> placement.Lease | Refusal | None:
+        """One lease of the caller's."""
+
+        async def act(promises: Promises) -> placement.Lease | Refusal:
+            lease = promises.find(caller.principal, ask)
+            if lease is None:
+                return _not_found(ask.lease or ask.request_id or "nothing named")
+            await self._durable()
+            return promises.view(lease)
+
+        return await self._within_limits(caller, act)
+
+    async def list(
+        self, caller: Caller, ask: placement.ListAsk
+    ) -> placement.Leases | Refusal | None:
+        """The caller's leases."""
+
+        async def act(promises: Promises) -> placement.Leases:
+            return await self._leases(promises, ask, caller.principal)
+
+        return await self._within_limits(caller, act)
+
+    async def explain(
+        self, caller: Caller, ask: placement.ExplainAsk
+    ) -> placement.Explanation | Refusal | None:
+        """Why the caller's request got what it got."""
+
+        async def act(promises: Promises) -> placement.Explanation | Refusal:
+            found = promises.explanations.get((caller.principal, ask.request_id))
+            return found or _not_found(f"request {ask.request_id}")
+
+        return await self._within_limits(caller, act)
+
+    async def quota(
+        self, caller: Caller, _: placement.QuotaAsk
+    ) -> placement.QuotaView | Refusal | None:
+        """The caller's caps."""
+
+        async def act(_: Promises) -> placement.QuotaView:
+            sequence = await self._durable()
+            return views.quota_view(self._state, caller.principal, sequence)
+
+        return await self._within_limits(caller, act)
+
+    # --- operations ---------------------------------------------------------------------------
+
+    async def cordon(
+        self, caller: Caller, ask: placement.CordonAsk
+    ) -> placement.Done | Refusal | None:
+        """No new grants on these nodes."""
+        return await self._operate(
+            lambda at_ms: operations.cordon(
+                self._state, ask, by=caller.principal, at_ms=at_ms, on=True
+            ),
+            ask.nodes,
+        )
+
+    async def uncordon(
+        self, caller: Caller, ask: placement.CordonAsk
+    ) -> placement.Done | Refusal | None:
+        """Take one's own cordon back."""
+        return await self._operate(
+            lambda at_ms: operations.cordon(
+                self._state, ask, by=caller.principal, at_ms=at_ms, on=False
+            ),
+            ask.nodes,
+        )
+
+    async def taint(
+        self, caller: Caller, ask: placement.TaintAsk
+    ) -> placement.Done | Refusal | None:
+        """Only requests that tolerate it go there."""
+        return await self._operate(
+            lambda at_ms: operations.taint(self._state, ask, by=caller.principal, at_ms=at_ms),
+            ask.nodes,
+        )
+
+    async def retire(
+        self, caller: Caller, ask: placement.RetireAsk
+    ) -> placement.Done | Refusal | None:
+        """Gone for good."""
+        return await self._operate(
+            lambda at_ms: operations.retire(self._state, ask, by=caller.principal, at_ms=at_ms),
+            ask.nodes,
+        )
+
+    async def clear_dispute(
+        self, _: Caller, ask: placement.ClearDisputeAsk
+    ) -> placement.Done | Refusal | None:
+        """A disputed device was looked at."""
+        return await self._operate(
+            lambda at_ms: operations.clear_dispute(self._state, ask, at_ms=at_ms), (ask.node,)
+        )
+
+    async def adopt(self, _: Caller, ask: placement.AdoptAsk) -> placement.Lease | Refusal | None:
+        """A lease on devices that an outside scheduler chose."""
+        promises = await self._placer.confirm()
+        return None if promises is None else await promises.adopt(ask)
+
+    async def end(
+        self, _: Caller, ask: placement.EndAdoptedAsk
+    ) -> placement.Lease | Refusal | None:
+        """An outside scheduler's lease is over."""
+        promises = await self._placer.confirm()
+        return None if promises is None else await promises.end_adopted(ask)
+
+    async def snapshot(
+        self, _: Caller, __: placement.SnapshotAsk
+    ) -> placement.Done | Refusal | None:
+        """A census, then a snapshot."""
+        promises = await self._placer.confirm()
+        if promises is None:
+            return None
+        sequence = await self._placer.census("snapshot", promises)
+        written = await self._placer.snapshot()
+        message = f"census at {sequence}; " + (
+            f"snapshot of {written}" if written else "busy: the standby will write the snapshot"
+        )
+        return placement.Done(message=message, sequence=sequence)
+
+    async def fleet(self, _: Caller, ask: placement.FleetAsk) -> placement.Fleet | Refusal | None:
+        """Nodes and devices."""
+        if await self._placer.confirm() is None:
+            return None
+        sequence = await self._durable()
+        fleet = views.fleet_view(self._state, ask, now_ms=self._now_ms(), sequence=sequence)
+        skew = self._placer.watch.skew_ms
+        nodes = tuple(
+            node.model_copy(update={"clock_skew_ms": skew.get(node.node)}) for node in fleet.nodes
+        )
+        return fleet.model_copy(update={"nodes": nodes})
+
+    async def capacity(
+        self, _: Caller, ask: placement.FleetAsk
+    ) -> placement.Capacity | Refusal | None:
+        """The fleet in standard units."""
+        if await self._placer.confirm() is None:
+            return None
+        return views.capacity_view(self._state, ask, await self._durable())
+
+    async def all_leases(
+        self, _: Caller, ask: placement.ListAsk
+    ) -> placement.Leases | Refusal | None:
+        """Leases of all tenants, or of one."""
+        promises = await self._placer.confirm()
+        return None if promises is None else await self._leases(promises, ask, ask.tenant)
+
+    async def explain_any(
+        self, _: Caller, ask: placement.ExplainAsk
+    ) -> placement.Explanation | Refusal | None:
+        """Why any tenant's request got what it got."""
+        promises = await self._placer.confirm()
+        if promises is None:
+            return None
+        for (tenant, request_id), found in reversed(promises.explanations.items()):
+            if request_id == ask.request_id and ask.tenant in {None, tenant}:
+                return found
+        return _not_found(f"request {ask.request_id}")
+
+    async def all_quotas(
+        self, _: Caller, ask: placement.QuotaAsk
+    ) -> placement.QuotaView | Refusal | None:
+        """Caps of all tenants, or of one."""
+        if await self._placer.confirm() is None:
+            return None
+        return views.quota_view(self._state, ask.tenant, await self._durable())
+
+    # --- what they share ----------------------------------------------------------------------
+
+    async def _within_limits(
+        self, caller: Caller, act: Callable[[Promises], Awaitable[R]]
+    ) -> R | Refusal | None:
+        promises = await self._placer.confirm()
+        if promises is None:
+            return None
+        wait_ms = self._limits.enter(caller.principal, asyncio.get_running_loop().time())
+        if wait_ms is not None:
+            return Refusal(
+                code=Code.OVERLOADED,
+                message="too many requests of this tenant at once",
+                details={"retry_after_ms": wait_ms},
+            )
+        try:
+            return await act(promises)
+        finally:
+            self._limits.leave(caller.principal)
+
+    async def _operate(
+        self,
+        decide: Callable[[int], operations.Records | Refusal],
+        nodes: tuple[str, ...],
+    ) -> placement.Done | Refusal | None:
+        promises = await self._placer.confirm()
+        if promises is None:
+            return None
+        records = decide(self._now_ms())
+        if isinstance(records, Refusal):
+            return records
+        if records:
+            sequence = await promises.commit(records)
+        else:
+            sequence = await self._durable()
+        message = "done" if records else "it was so already"
+        return placement.Done(message=message, nodes=nodes, sequence=sequence)
+
+    async def _leases(
+        self, promises: Promises, ask: placement.ListAsk, tenant: str | None
+    ) -> placement.Leases:
+        sequence = await self._durable()
+        found = [
+            lease
+            for lease in reversed(self._state.leases.values())
+            if lease.state in ask.states and tenant in {None, lease.tenant}
+        ][: ask.limit]
+        return placement.Leases(
+            leases=tuple(promises.view(lease) for lease in found), sequence=sequence
+        )
+
+    async def _durable(self) -> int:
+        """Wait until what a reader is shown is in the ledger; gives its sequence."""
+        writer = self._placer.writer
+        return await writer.barrier() if writer is not None else self._placer.position
+
+    def _now_ms(self) -> int:
+        writer = self._placer.writer
+        return writer.now_ms() if writer is not None else self._state.at_ms
+
+    def _record(
+        self,
+        caller: Caller,
+        ask: placement.PlaceAsk,
+        answer: placement.Lease | placement.Pending | Refusal,
+        micros: int,
+    ) -> None:
+        refusal = answer if isinstance(answer, Refusal) else None
+        verdicts = {"lease": "placed", "pending": "queued", "refused": "refused"}
+        self._placer.announcer.decision(
+            ledger.DecisionRecord(
+                at_ms=self._now_ms(),
+                tenant=caller.principal,
+                request_id=ask.request_id,
+                verb="request",
+                verdict=(refusal.verdict if refusal else None) or verdicts[answer.kind],
+                code=refusal.code if refusal else "",
+                lease="" if isinstance(answer, Refusal) else answer.lease,
+                micros=micros,
+                reasons={r.code.value: r.count for r in refusal.reasons} if refusal else {},
+                catalog_revision=self._state.adopted[0],
+            )
+        )
+
+
+def _not_found(what: str) -> Refusal:
+    return Refusal(code=Code.NOT_FOUND, message=f"there is no {what}")

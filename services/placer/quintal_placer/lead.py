@@ -1,0 +1,356 @@
+"""One placer: a standby that follows the ledger until it leads.
+
+Leader is who wrote the last `epoch` record. It beats five times a second; a standby that hears
+none for a second appends the next epoch under the fence, and whoever is late there stays standby.
+A leader is *sure* to lead while its own beat came back through the server less than 0.7 s ago: a
+standby then heard it as well and cannot have taken over. Who is not sure proves it with an append
+before it answers anything that is not itself appended (renewals, reads, refusals).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from typing import Final
+
+from pydantic import ValidationError
+
+from quintal.bus import Bus
+from quintal.catalog_reader import CatalogReader
+from quintal.clock import Clock, SteadyClock
+from quintal.contracts import ledger, placement, subjects
+from quintal.contracts.documents import Catalog
+from quintal.contracts.streams import LEDGER_BYTES_MAX
+from quintal.errors import BusUnavailable, QuintalError
+from quintal_placer import facts, snapshots
+from quintal_placer.agents import Agents
+from quintal_placer.announcer import Announcer
+from quintal_placer.ledger import STREAM, Deposed, LedgerWriter, claim
+from quintal_placer.promises import Promises
+from quintal_placer.settings import Settings
+from quintal_placer.state import PlacerState
+from quintal_placer.watch import Watch
+
+log = logging.getLogger(__name__)
+
+HOUSEKEEPING_S: Final = 0.2
+SLOW_BEATS: Final = 25
+"""Every so many rounds of housekeeping the slow things are done."""
+STALL_S: Final = 2.0
+"""An append that takes longer was an outage: leases and nodes get their time back."""
+BEATS_KEPT: Final = 64
+SNAPSHOT_TRIES: Final = 50
+
+
+class Placer:
+    """Follows, then leads. `run` returns when it is told to stop, and raises Deposed."""
+
+    def __init__(self, settings: Settings, back: Bus, clock: Clock) -> None:
+        self.settings = settings
+        self.state = PlacerState()
+        self.position = 0
+        self.foreign = 0
+        """Messages on the ledger that are no group: passed over, and an alarm."""
+        self._back = back
+        self._clock = clock
+        self._reader = CatalogReader(back)
+        self._agents = Agents(back, settings.bind_s)
+        self.announcer = Announcer(back)
+        self.watch = Watch(settings, back, self.state, self._agents)
+        self._heard_beat_s = clock.monotonic_s()
+        self._beats: deque[tuple[int, float]] = deque(maxlen=BEATS_KEPT)
+        self._beat = 0
+        self._echoed_s = -1e9
+        self._records_since_snapshot = 0
+        self._snapshot_at_s = clock.monotonic_s()
+        self._outage = False
+        self.promises: Promises | None = None
+        self.writer: LedgerWriter | None = None
+        self.ready = asyncio.Event()
+
+    # --- following ----------------------------------------------------------------------------
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop`: follow, take the lead when nobody has it, lead."""
+        await self.watch.listen()
+        await self._back.hear(subjects.PLACER_BEAT, self._on_beat)
+        self._back.on_connection(self._on_connection)
+        await self._restore()
+        self.ready.set()
+        while not stop.is_set():
+            if await self._follow(stop):
+                await self._lead(stop)
+                return
+
+    async def _restore(self) -> None:
+        """The newest snapshot, then what follows it in the stream."""
+        _, last = await self._back.last(STREAM)
+        data = await snapshots.newest(self._back, at_most=last)
+        if data is not None:
+            header = snapshots.header_of(data)
+            await self._load_catalog(int(header["adopted"][0]))
+            snapshots.fill(self.state, data)
+            self.position = int(header["sequence"])
+            log.info("snapshot %d: %d leases", self.position, len(self.state.leases))
+        await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        """Apply what the stream has beyond our position. Raises BusUnavailable."""
+        while batch := await self._back.read(STREAM, self.position + 1):
+            for stored in batch:
+                try:
+                    group = ledger.GROUP.validate_json(stored.data)
+                except ValidationError:
+                    self.foreign += 1
+                    log.error("message %d of the ledger is no group", stored.sequence)  # noqa: TRY400
+                    self.position = stored.sequence
+                    continue
+                for record in group.transitions:
+                    if isinstance(record, ledger.CatalogAdopted):
+                        await self._load_catalog(record.revision)
+                    self.state.apply(record)
+                    self._records_since_snapshot += 1
+                self.position = stored.sequence
+
+    async def _load_catalog(self, revision: int) -> None:
+        if revision in {0, self.state.catalog.revision}:
+            return
+        while True:
+            try:
+                catalog = await self._reader.load(revision)
+            except BusUnavailable as exc:
+                log.warning("loading catalog revision %d: %s", revision, exc)
+                await asyncio.sleep(HOUSEKEEPING_S)
+            else:
+                self.state.adopt_catalog(catalog)
+                return
+
+    async def _follow(self, stop: asyncio.Event) -> bool:
+        """Stay current; true once this placer has begun the next epoch."""
+        try:
+            if not self._back.connected:
+                self._heard_beat_s = self._clock.monotonic_s()
+            elif self._clock.monotonic_s() - self._heard_beat_s > self.settings.silence_s:
+                await self._catch_up()
+                if await self._take_over():
+                    return True
+            else:
+                await self._catch_up()
+                await self._maybe_snapshot()
+                await self._say_position()
+        except BusUnavailable as exc:
+            log.warning("following the ledger: %s", exc)
+            self._heard_beat_s = self._clock.monotonic_s()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), HOUSEKEEPING_S)
+        return False
+
+    async def _take_over(self) -> bool:
+        clock = SteadyClock(self._clock, self.state.at_ms)
+        name = self.settings.writer
+        sequence = await claim(self._back, self.state, clock, writer=name, sequence=self.position)
+        if sequence is None:
+            self._heard_beat_s = self._clock.monotonic_s()
+            return False
+        self.position = sequence
+        log.info("%s leads epoch %d from sequence %d", name, self.state.epoch, sequence)
+        self.writer = LedgerWriter(self._back, self.state, clock, writer=name, sequence=sequence)
+        return True
+
+    async def _say_position(self) -> None:
+        message = placement.Position(reader=self.settings.writer, sequence=self.position)
+        await self._back.publish(subjects.POSITION, message, reader=self.settings.writer)
+
+    # --- leading ------------------------------------------------------------------------------
+
+    async def _lead(self, stop: asyncio.Event) -> None:
+        assert self.writer is not None
+        writing = asyncio.create_task(self.writer.run())
+        announcing = asyncio.create_task(self.announcer.run())
+        beating = asyncio.create_task(self._beats_out())
+        promises = Promises(self.settings, self.state, self.writer, self._agents, self.announcer)
+        try:
+            housekeeping = asyncio.create_task(self._housekeeping(promises))
+            stopping = asyncio.create_task(stop.wait())
+            tasks = {writing, announcing, beating, housekeeping, stopping}
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {stopping}:
+                task.result()
+            await self._hand_over(promises)
+        finally:
+            self.promises = None
+            await promises.close()
+            for task in (writing, announcing, beating):
+                task.cancel()
+
+    async def _hand_over(self, promises: Promises) -> None:
+        """A clean stop: a census, and everything proposed is durable."""
+        assert self.writer is not None
+        if self.writer.stalled_s is None and self._back.connected:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.census("stop", promises), 5)
+
+    async def census(self, cause: str, promises: Promises) -> int:
+        """Append what is where now; gives the sequence it has."""
+        assert self.writer is not None
+        record = ledger.Census(at_ms=self.writer.now_ms(), cause=cause, rows=self.state.census())
+        return await promises.commit([record])
+
+    async def _beats_out(self) -> None:
+        assert self.writer is not None
+        while True:
+            self._beat += 1
+            self._beats.append((self._beat, self._clock.monotonic_s()))
+            beat = placement.PlacerBeat(
+                writer=self.settings.writer,
+                epoch=self.state.epoch,
+                sequence=self.writer.sequence,
+                beat=self._beat,
+            )
+            with contextlib.suppress(BusUnavailable):
+                await self._back.publish(subjects.PLACER_BEAT, beat)
+            await asyncio.sleep(self.settings.beat_s)
+
+    def _on_beat(self, beat: placement.PlacerBeat, _: tuple[str, ...]) -> None:
+        """A leader's: a standby stays quiet. Our own, come back: we are sure again."""
+        if self.writer is None:
+            self._heard_beat_s = self._clock.monotonic_s()
+        elif beat.writer == self.settings.writer and beat.epoch == self.state.epoch:
+            for number, sent_s in self._beats:
+                if number == beat.beat:
+                    self._echoed_s = max(self._echoed_s, sent_s)
+
+    @property
+    def sure(self) -> bool:
+        """Whether nobody can have taken over unseen."""
+        return self._clock.monotonic_s() - self._echoed_s < self.settings.sure_s
+
+    async def confirm(self) -> Promises | None:
+        """The leader's acts, if this placer is sure to lead or proves it; none: stay silent."""
+        promises = self.promises
+        if promises is None or self.writer is None:
+            return None
+        if not self.sure:
+            await promises.commit([ledger.Tick(at_ms=self.writer.now_ms())])
+        return self.promises
+
+    def _on_connection(self, connected: bool) -> None:  # noqa: FBT001 - the driver's own word
+        if not connected:
+            self._outage = True
+
+    # --- housekeeping -------------------------------------------------------------------------
+
+    async def _housekeeping(self, promises: Promises) -> None:
+        """What the leader does by itself, one round after the other."""
+        assert self.writer is not None
+        while not await self._first_round(promises):  # noqa: ASYNC110 - the bus gives no event
+            await asyncio.sleep(HOUSEKEEPING_S)
+        self.promises = promises
+        slow = 0
+        while True:
+            await asyncio.sleep(HOUSEKEEPING_S)
+            if self._away():
+                continue
+            if self._outage:
+                self._outage = False
+                promises.grace()
+                await self.watch.after_outage()
+            promises.expire()
+            promises.work_queue()
+            promises.send_ends(self._clock.monotonic_s())
+            self._tick(promises)
+            slow += 1
+            if slow % 5 == 0:
+                self.watch.count_silence()
+            if slow % SLOW_BEATS == 0:
+                await self._slow_round(promises)
+            elif slow % 10 == 0:
+                await self._adopt(promises)
+
+    def _away(self) -> bool:
+        """No connection, or an append that does not come back: time does not count."""
+        assert self.writer is not None
+        stalled_s = self.writer.stalled_s
+        if stalled_s is not None and self._clock.monotonic_s() - stalled_s > STALL_S:
+            self._outage = True
+        return not self._back.connected or stalled_s is not None
+
+    async def _first_round(self, promises: Promises) -> bool:
+        """What must be so before anybody is answered; false where the bus let us down."""
+        assert self.writer is not None
+        await self._adopt(promises)
+        try:
+            await self.watch.lead(promises, self.writer)
+        except BusUnavailable as exc:
+            log.warning("beginning to lead: %s", exc)
+            return False
+        promises.watch_deadlines()
+        promises.resume()
+        return True
+
+    def _tick(self, promises: Promises) -> None:
+        """Nothing for a while: move the watermark."""
+        assert self.writer is not None
+        silent_s = self._clock.monotonic_s() - self.writer.last_append_s
+        if self.writer.idle and silent_s >= self.settings.tick_s:
+            promises.commit([ledger.Tick(at_ms=self.writer.now_ms())])
+
+    async def _adopt(self, promises: Promises) -> None:
+        """A newer head of the catalog becomes what decisions use; one that is down is no news."""
+        assert self.writer is not None
+        try:
+            head = await self._reader.head()
+            if head is None or head.revision <= self.state.adopted[0]:
+                return
+            catalog: Catalog = await self._reader.load(head.revision)
+        except QuintalError as exc:
+            log.warning("looking at the catalog: %s", exc)
+            return
+        records = facts.adoption_records(self.state, catalog, self.writer.now_ms())
+        self.state.adopt_catalog(catalog)
+        promises.commit(records)
+        log.info("catalog revision %d adopted", catalog.revision)
+
+    async def _slow_round(self, promises: Promises) -> None:
+        self.state.forget(self.writer.now_ms() if self.writer else 0)
+        try:
+            info = await self._back.stream_info(STREAM)
+        except BusUnavailable:
+            return
+        share = 100 * int(info["state"]["bytes"]) // LEDGER_BYTES_MAX
+        promises.ledger_full = share >= self.settings.ledger_full_percent
+
+    # --- snapshots ----------------------------------------------------------------------------
+
+    async def _maybe_snapshot(self) -> None:
+        """By the standby, when enough has come since the last one."""
+        now_s = self._clock.monotonic_s()
+        due = now_s - self._snapshot_at_s >= self.settings.snapshot_s
+        many = self._records_since_snapshot >= self.settings.snapshot_records
+        if self._records_since_snapshot and (due or many):
+            await self.snapshot()
+
+    async def snapshot(self) -> int | None:
+        """Write one now; gives the sequence it reflects.
+
+        A leader can only while nothing is in flight: a snapshot must not hold what its sequence
+        does not. None if that does not come about; the standby will write one.
+        """
+        for _ in range(SNAPSHOT_TRIES):
+            if self.writer is None or self.writer.idle:
+                break
+            await self.writer.barrier()
+        else:
+            return None
+        sequence = self.position if self.writer is None else self.writer.sequence
+        data = snapshots.dump(self.state, sequence)
+        await snapshots.save(self._back, data, sequence)
+        self._records_since_snapshot = 0
+        self._snapshot_at_s = self._clock.monotonic_s()
+        log.info("snapshot %d: %d bytes", sequence, len(data))
+        return sequence
+
+
+__all__ = ["Deposed", "Placer"]

@@ -1,0 +1,39 @@
+"""What one tenant may ask at once, so that a flood of one is no drought of another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class _Bucket:
+    tokens: float
+    at_s: float
+    in_flight: int = 0
+
+
+@dataclass(slots=True)
+class TenantLimits:
+    """A token bucket and a count of requests in flight per tenant. Time is an argument."""
+
+    rate_per_s: float
+    in_flight_max: int
+    _buckets: dict[str, _Bucket] = field(default_factory=dict)
+
+    def enter(self, tenant: str, now_s: float) -> int | None:
+        """None: go on, and `leave` when done. Else milliseconds after which to come again."""
+        bucket = self._buckets.setdefault(tenant, _Bucket(self.rate_per_s, now_s))
+        gained = (now_s - bucket.at_s) * self.rate_per_s
+        bucket.tokens = min(self.rate_per_s, bucket.tokens + gained)
+        bucket.at_s = now_s
+        if bucket.in_flight >= self.in_flight_max:
+            return 100
+        if bucket.tokens < 1:
+            return max(1, int(1000 * (1 - bucket.tokens) / self.rate_per_s))
+        bucket.tokens -= 1
+        bucket.in_flight += 1
+        return None
+
+    def leave(self, tenant: str) -> None:
+        """A request that `enter` let in is answered."""
+        self._buckets[tenant].in_flight -= 1

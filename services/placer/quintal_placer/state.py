@@ -1,0 +1,506 @@
+"""The placer's state: the ledger, folded. Pure; every change is a record, applied here.
+
+The leader applies what it decides at once and replies after the append; a standby, a restart and
+a replay apply the same records in the same order and come to the same state. What is *not* here
+does not survive a takeover: renewals (a new leader gives every live lease one full ttl) and when
+each node was last heard (counted from the takeover).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, ClassVar
+
+from quintal.contracts import ledger
+from quintal.contracts.documents import AcceleratorModelSpec, Cap, Catalog
+from quintal.contracts.nodes import RawDevice
+from quintal.contracts.placement import AdoptAsk, LeaseDevice, PlaceAsk
+from quintal.units import PARTS, to_micro
+from quintal_placer.engine.fleet import Device, Fleet, Node
+from quintal_placer.engine.leases import LIVE, TABLE, State, follow
+from quintal_placer.engine.quota import Holding, Limit, Meter, Quotas, Scope
+
+KEPT_MS = 24 * 3_600_000
+"""How long a request id decides after its lease's end."""
+
+
+@dataclass(slots=True)
+class Lease:
+    """A lease or a queued request, as the ledger has it."""
+
+    lease: str
+    tenant: str
+    request_id: str
+    digest: str
+    state: State
+    granted: ledger.LeaseGranted | None = None
+    queued: ledger.LeaseQueued | None = None
+    token: int = 0
+    devices: tuple[LeaseDevice, ...] = ()
+    cpu_milli: dict[str, int] = field(default_factory=dict)
+    memory_bytes: dict[str, int] = field(default_factory=dict)
+    ttl_ms: int = 0
+    deadline_ms: int = 0
+    granted_ms: int = 0
+    bound_ms: int | None = None
+    ending_ms: int | None = None
+    effective_ms: int | None = None
+    closed_ms: int | None = None
+    reason: str = ""
+    message: str = ""
+    waiting: set[str] = field(default_factory=set)
+    """Nodes whose agent has yet to acknowledge the end."""
+
+    @property
+    def adopted(self) -> bool:
+        """Whether an outside scheduler opened it."""
+        return self.granted is not None and self.granted.adopt is not None
+
+    @property
+    def unbound(self) -> bool:
+        """`bind: none`: no agent is asked; release is itself the acknowledgement."""
+        if self.granted is None:
+            return False
+        request = self.granted.request
+        return request is None or request.bind == "none"
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes its devices are on, once each."""
+        return tuple(dict.fromkeys(device.node for device in self.devices))
+
+
+class PlacerState:
+    """Fleet, leases, queue, quotas. `apply` is the only way to change it."""
+
+    def __init__(self) -> None:
+        self.fleet = Fleet()
+        self.quotas = Quotas()
+        self.catalog = Catalog()
+        self.leases: dict[str, Lease] = {}
+        self.by_request: dict[tuple[str, str], str] = {}
+        """(tenant, request id) -> the lease that it decided."""
+        self.queue: dict[str, Lease] = {}
+        """Waiting requests in order of arrival."""
+        self.live: dict[str, Lease] = {}
+        """Granted and bound ones."""
+        self.ending: dict[str, Lease] = {}
+        self.on_node: dict[str, set[str]] = {}
+        """Node -> leases that hold devices there, ending ones too."""
+        self.raw: dict[tuple[str, str], RawDevice] = {}
+        self.where: dict[str, set[str]] = {}
+        """Device uuid -> nodes that report it; more than one is a dispute."""
+        self.facts: dict[str, ledger.NodeChanged] = {}
+        """Node -> what it said of itself last."""
+        self.retired: dict[str, str] = {}
+        """Retired node -> its boot id then: the same boot does not come back by reporting."""
+        self.epoch = 0
+        self.writer = ""
+        self.at_ms = 0
+        self.adopted: tuple[int, str] = (0, "")
+        """Revision and digest that decisions use."""
+        self.closed: list[str] = []
+        """Ended leases, oldest first, until their ids are forgotten."""
+
+    # --- the fold -----------------------------------------------------------------------------
+
+    def apply(self, record: ledger.AnyRecord) -> None:
+        """One transition. Raises AssertionError where the lease table does not allow it."""
+        self.at_ms = max(self.at_ms, record.at_ms)
+        self._APPLY[type(record)](self, record)
+
+    def adopt_catalog(self, catalog: Catalog) -> None:
+        """The documents behind the adopted revision: caps and ratings for what is decided next."""
+        self.catalog = catalog
+        self.quotas.limits = {
+            tenant: tuple(_limit(tenant, cap) for cap in spec.caps)
+            for tenant, spec in catalog.quotas.items()
+        }
+        self.quotas.used.clear()
+        for lease in self.live.values():
+            self._count(lease, self.quotas.add)
+        self.fleet.version += 1
+
+    def forget(self, now_ms: int) -> None:
+        """Drop what ended more than a day ago, and its request id with it."""
+        kept_from = now_ms - KEPT_MS
+        gone = 0
+        for name in self.closed:
+            lease = self.leases[name]
+            if (lease.closed_ms or 0) > kept_from:
+                break
+            gone += 1
+            del self.leases[name]
+            if self.by_request.get((lease.tenant, lease.request_id)) == name:
+                del self.by_request[lease.tenant, lease.request_id]
+        del self.closed[:gone]
+
+    # --- leadership, catalog, time ------------------------------------------------------------
+
+    def _epoch(self, record: ledger.EpochBegan) -> None:
+        """Renewals are not in the ledger: whoever takes over gives each live lease a full ttl."""
+        self.epoch, self.writer = record.epoch, record.writer
+        for lease in self.live.values():
+            lease.deadline_ms = max(lease.deadline_ms, record.at_ms + lease.ttl_ms)
+
+    def _adopted(self, record: ledger.CatalogAdopted) -> None:
+        self.adopted = (record.revision, record.digest)
+
+    def _nothing(self, record: ledger.AnyRecord) -> None:
+        """Ticks and censuses change nothing here."""
+
+    # --- nodes and devices --------------------------------------------------------------------
+
+    def _node(self, record: ledger.NodeChanged) -> None:
+        node = self.fleet.nodes.setdefault(record.node, Node(record.node, liveness="ready"))
+        node.boot_id = record.boot_id
+        node.hostname = record.hostname
+        node.cluster, node.location = record.cluster, record.location
+        node.labels = dict(record.labels)
+        node.cpu_milli, node.memory_bytes = record.cpu_milli, record.memory_bytes
+        node.inventory_sequence = record.inventory_sequence
+        node.heard_ms = max(node.heard_ms, record.at_ms)
+        self.facts[record.node] = record
+        self.retired.pop(record.node, None)
+        self.fleet.touch(record.node)
+
+    def _liveness(self, record: ledger.LivenessChanged) -> None:
+        node = self.fleet.nodes[record.node]
+        node.liveness = record.liveness
+        node.heard_ms = max(node.heard_ms, record.heard_ms)
+        self.fleet.touch(record.node)
+
+    def _cordon(self, record: ledger.CordonChanged) -> None:
+        cordons = self.fleet.nodes[record.node].cordons
+        if record.cordoned:
+            cordons[record.by] = record.reason
+        else:
+            cordons.pop(record.by, None)
+        self.fleet.touch(record.node)
+
+    def _taint(self, record: ledger.TaintChanged) -> None:
+        taints = self.fleet.nodes[record.node].taints
+        if record.present:
+            taints[record.taint] = record.reason
+        else:
+            taints.pop(record.taint, None)
+        self.fleet.touch(record.node)
+
+    def _retired(self, record: ledger.NodeRetired) -> None:
+        node = self.fleet.nodes.pop(record.node)
+        for uuid in node.devices:
+            self._unsee(record.node, uuid)
+        self.facts.pop(record.node, None)
+        self.retired[record.node] = node.boot_id
+        self.fleet.touch(record.node)
+
+    def _device(self, record: ledger.DeviceAppeared | ledger.DeviceChanged) -> None:
+        node, raw = self.fleet.nodes[record.node], record.device
+        known = node.devices.get(raw.uuid)
+        spec = self.catalog.models.get(record.model or "")
+        node.devices[raw.uuid] = Device(
+            node=record.node,
+            uuid=raw.uuid,
+            index=raw.index,
+            vendor=raw.vendor,
+            name=raw.name,
+            model=record.model,
+            pool=record.pool,
+            kind="cpu" if raw.vendor == "cpu" else "accelerator",
+            memory_bytes=raw.memory_bytes or (spec.memory_bytes if spec else None),
+            cores=raw.cores or 0,
+            health=raw.health,
+            health_reason=raw.health_reason,
+            disputed=known.disputed if known else "",
+            foreign_bytes=raw.foreign_bytes,
+            holder=known.holder if known else self._holder(record.node, raw.uuid),
+        )
+        self.raw[record.node, raw.uuid] = raw
+        self.where.setdefault(raw.uuid, set()).add(record.node)
+        self.fleet.touch(record.node)
+
+    def _device_gone(self, record: ledger.DeviceGone) -> None:
+        self.fleet.nodes[record.node].devices.pop(record.uuid, None)
+        self._unsee(record.node, record.uuid)
+        self.fleet.touch(record.node)
+
+    def _unsee(self, node: str, uuid: str) -> None:
+        self.raw.pop((node, uuid), None)
+        nodes = self.where.get(uuid, set())
+        nodes.discard(node)
+        if not nodes:
+            self.where.pop(uuid, None)
+
+    def _holder(self, node: str, uuid: str) -> str | None:
+        """Whose a device is that comes back: a lease outlives its device's absence."""
+        for name in self.on_node.get(node, ()):
+            if any(d.node == node and d.uuid == uuid for d in self.leases[name].devices):
+                return name
+        return None
+
+    def _device_resolved(self, record: ledger.DeviceResolved) -> None:
+        device = self.fleet.nodes[record.node].devices[record.uuid]
+        device.model, device.pool = record.model, record.pool
+        self.fleet.touch(record.node)
+
+    def _device_health(self, record: ledger.DeviceHealthChanged) -> None:
+        device = self.fleet.nodes[record.node].devices[record.uuid]
+        device.health, device.health_reason = record.health, record.reason
+        key = (record.node, record.uuid)
+        self.raw[key] = self.raw[key].model_copy(
+            update={"health": record.health, "health_reason": record.reason}
+        )
+        self.fleet.touch(record.node)
+
+    def _dispute(self, record: ledger.DisputeChanged) -> None:
+        device = self.fleet.nodes[record.node].devices[record.uuid]
+        device.disputed = (record.reason or "disputed") if record.disputed else ""
+        self.fleet.touch(record.node)
+
+    # --- leases -------------------------------------------------------------------------------
+
+    def _queued(self, record: ledger.LeaseQueued) -> None:
+        lease = Lease(
+            lease=record.lease,
+            tenant=record.tenant,
+            request_id=record.request.request_id,
+            digest=digest(record.request),
+            state=State.QUEUED,
+            queued=record,
+            deadline_ms=record.deadline_ms,
+        )
+        self.leases[record.lease] = self.queue[record.lease] = lease
+        self.by_request[lease.tenant, lease.request_id] = record.lease
+
+    def _granted(self, record: ledger.LeaseGranted) -> None:
+        lease = self.leases.get(record.lease)
+        if lease is None:
+            asked = record.request or record.adopt
+            assert asked is not None
+            lease = Lease(
+                lease=record.lease,
+                tenant=record.tenant,
+                request_id=asked.request_id,
+                digest=digest(asked),
+                state=State.QUEUED,
+            )
+            self.leases[record.lease] = lease
+            self.by_request[lease.tenant, lease.request_id] = record.lease
+        self.queue.pop(record.lease, None)
+        lease.state = follow(lease.state, record.kind)
+        lease.granted, lease.granted_ms = record, record.at_ms
+        lease.ttl_ms, lease.deadline_ms = record.ttl_ms, record.deadline_ms
+        self.live[record.lease] = lease
+        self._hold(lease, record)
+        self._count(lease, self.quotas.add)
+        if record.bound:
+            lease.state = follow(lease.state, "bound")
+            lease.bound_ms = record.at_ms
+
+    def _bound(self, record: ledger.LeaseBound) -> None:
+        lease = self.leases[record.lease]
+        lease.state = follow(lease.state, record.kind)
+        lease.bound_ms = record.at_ms
+
+    def _moved(self, record: ledger.LeaseMoved) -> None:
+        lease = self.leases[record.lease]
+        lease.state = follow(lease.state, record.kind)
+        self._count(lease, self.quotas.drop)
+        for node in lease.nodes:
+            self._let_go(lease, node)
+        self._hold(lease, record)
+        self._count(lease, self.quotas.add)
+
+    def _ttl(self, record: ledger.LeaseTtlChanged) -> None:
+        lease = self.leases[record.lease]
+        lease.state = follow(lease.state, record.kind)
+        lease.ttl_ms = record.ttl_ms
+        lease.deadline_ms = max(lease.deadline_ms, record.deadline_ms)
+
+    def _ending(self, record: ledger.LeaseEnding) -> None:
+        lease = self.leases[record.lease]
+        lease.state = follow(lease.state, record.kind)
+        lease.reason, lease.ending_ms = record.reason, record.at_ms
+        lease.effective_ms = record.effective_ms
+        lease.waiting = set(lease.nodes)
+        self._count(lease, self.quotas.drop)
+        del self.live[record.lease]
+        self.ending[record.lease] = lease
+
+    def _node_released(self, record: ledger.NodeReleased) -> None:
+        lease = self.leases[record.lease]
+        lease.state = follow(lease.state, record.kind)
+        lease.waiting.discard(record.node)
+        self._let_go(lease, record.node)
+
+    def _ended(self, record: ledger.LeaseEnded) -> None:
+        lease = self.leases[record.lease]
+        lease.state = follow(lease.state, record.kind)
+        for node in lease.nodes:
+            self._let_go(lease, node)
+        lease.waiting.clear()
+        del self.ending[record.lease]
+        self._close(lease, record)
+
+    def _failed(self, record: ledger.LeaseFailed) -> None:
+        lease = self.leases[record.lease]
+        lease.state = follow(lease.state, record.kind)
+        self._count(lease, self.quotas.drop)
+        for node in lease.nodes:
+            self._let_go(lease, node)
+        del self.live[record.lease]
+        lease.reason, lease.message = record.code, record.message
+        self._close(lease, record)
+
+    def _unqueued(self, record: ledger.LeaseRefused | ledger.LeaseCancelled) -> None:
+        lease = self.queue.pop(record.lease)
+        lease.state = follow(lease.state, record.kind)
+        if isinstance(record, ledger.LeaseRefused):
+            lease.reason, lease.message = record.code, record.message
+        self._close(lease, record)
+
+    def _close(self, lease: Lease, record: ledger.AnyRecord) -> None:
+        lease.closed_ms = record.at_ms
+        self.closed.append(lease.lease)
+
+    # --- holding ------------------------------------------------------------------------------
+
+    def _hold(self, lease: Lease, record: ledger.LeaseGranted | ledger.LeaseMoved) -> None:
+        lease.token, lease.devices = record.token, record.devices
+        lease.cpu_milli, lease.memory_bytes = dict(record.cpu_milli), dict(record.memory_bytes)
+        for held in record.devices:
+            node = self.fleet.nodes.get(held.node)
+            device = node.devices.get(held.uuid) if node else None
+            if device is not None:
+                assert device.holder is None, f"{held.uuid} is held twice"  # law 1
+                device.holder = lease.lease
+        for name in lease.nodes:
+            node = self.fleet.nodes.get(name)
+            if node is not None:
+                node.cpu_held += lease.cpu_milli.get(name, 0)
+                node.memory_held += lease.memory_bytes.get(name, 0)
+            self.on_node.setdefault(name, set()).add(lease.lease)
+            self.fleet.touch(name)
+
+    def _let_go(self, lease: Lease, name: str) -> None:
+        """The lease holds nothing on this node any more; doing it twice is doing it once."""
+        if lease.lease not in self.on_node.get(name, set()):
+            return
+        self.on_node[name].discard(lease.lease)
+        node = self.fleet.nodes.get(name)
+        if node is None:
+            return
+        for device in node.devices.values():
+            if device.holder == lease.lease:
+                device.holder = None
+        node.cpu_held -= lease.cpu_milli.get(name, 0)
+        node.memory_held -= lease.memory_bytes.get(name, 0)
+        self.fleet.touch(name)
+
+    def _count(self, lease: Lease, how: Callable[[Holding], None]) -> None:
+        for holding in self.holdings(lease):
+            how(holding)
+
+    def holdings(self, lease: Lease) -> list[Holding]:
+        """What the lease adds to its tenant's account, families as adopted."""
+        granted = lease.granted
+        assert granted is not None
+        sums: dict[str, list[int]] = {}
+        for device in lease.devices:
+            counted = sums.setdefault(device.model, [0, 0])
+            counted[0] += 1
+            counted[1] += device.rating_micro
+        families = {name: spec.family for name, spec in self._families(sums)}
+        return [
+            Holding(
+                lease.tenant, granted.workload_class, families.get(model, ""), model, cards, micro
+            )
+            for model, (cards, micro) in sums.items()
+        ]
+
+    def _families(self, models: Iterable[str]) -> Iterator[tuple[str, AcceleratorModelSpec]]:
+        for model in models:
+            if model in self.catalog.models:
+                yield model, self.catalog.models[model]
+
+    # --- what it amounts to -------------------------------------------------------------------
+
+    def census(self) -> tuple[ledger.CensusRow, ...]:
+        """Parts per pool and model: leased, free, unavailable by reason. Sums to the total."""
+        rows: dict[tuple[str, str], dict[str, int]] = {}
+        for node in self.fleet.nodes.values():
+            for device in node.devices.values():
+                row = rows.setdefault((device.pool, device.model or ""), {})
+                for what, parts in self.parts(node, device):
+                    row[what] = row.get(what, 0) + parts
+        return tuple(
+            ledger.CensusRow(
+                pool=pool,
+                model=model,
+                total=sum(row.values()),
+                leased=row.get("leased", 0),
+                free=row.get("free", 0),
+                unavailable={k: v for k, v in sorted(row.items()) if k not in {"leased", "free"}},
+            )
+            for (pool, model), row in sorted(rows.items())
+        )
+
+    def parts(self, node: Node, device: Device) -> tuple[tuple[str, int], ...]:
+        """What a device's parts are now, in the ledger's words; they sum to the whole."""
+        if device.holder is None:
+            return ((node.unavailable(device) or "free", PARTS),)
+        lease = self.leases[device.holder]
+        held = sum(d.parts for d in lease.devices if (d.node, d.uuid) == device.key)
+        what = _HELD_AS[lease.state]
+        rest = (("stranded", PARTS - held),) if held < PARTS else ()
+        return ((what, held), *rest)
+
+    _APPLY: ClassVar[dict[type[Any], Callable[[PlacerState, Any], None]]] = {
+        ledger.EpochBegan: _epoch,
+        ledger.CatalogAdopted: _adopted,
+        ledger.Tick: _nothing,
+        ledger.Census: _nothing,
+        ledger.NodeChanged: _node,
+        ledger.LivenessChanged: _liveness,
+        ledger.CordonChanged: _cordon,
+        ledger.TaintChanged: _taint,
+        ledger.NodeRetired: _retired,
+        ledger.DeviceAppeared: _device,
+        ledger.DeviceChanged: _device,
+        ledger.DeviceGone: _device_gone,
+        ledger.DeviceResolved: _device_resolved,
+        ledger.DeviceHealthChanged: _device_health,
+        ledger.DisputeChanged: _dispute,
+        ledger.LeaseQueued: _queued,
+        ledger.LeaseGranted: _granted,
+        ledger.LeaseBound: _bound,
+        ledger.LeaseMoved: _moved,
+        ledger.LeaseTtlChanged: _ttl,
+        ledger.LeaseEnding: _ending,
+        ledger.NodeReleased: _node_released,
+        ledger.LeaseEnded: _ended,
+        ledger.LeaseFailed: _failed,
+        ledger.LeaseRefused: _unqueued,
+        ledger.LeaseCancelled: _unqueued,
+    }
+
+
+_HELD_AS = {State.BOUND: "leased", State.GRANTED: "binding", State.ENDING: "releasing"}
+
+assert all(TABLE[state].holds_devices for state in _HELD_AS)
+assert all(TABLE[state].holds_quota for state in LIVE)
+
+
+def digest(asked: PlaceAsk | AdoptAsk) -> str:
+    """What a request says, as one short text: same id and same digest is the same request."""
+    return sha256(asked.model_dump_json().encode()).hexdigest()[:32]
+
+
+def _limit(tenant: str, cap: Cap) -> Limit:
+    scope: Scope = "family" if cap.family else "model" if cap.model else "class"
+    meter = Meter(tenant, cap.workload_class or "", scope, cap.family or cap.model)
+    if cap.units is not None:
+        return Limit(meter, micro=to_micro(cap.units))
+    return Limit(meter, cards=cap.cards)

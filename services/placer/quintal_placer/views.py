@@ -1,0 +1,358 @@
+"""What the placer shows of its state, to whom. Pure.
+
+An operator sees all; a tenant sees its own leases, its own caps, and of a refusal the names of
+nodes only in pools that are open to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from quintal import pricing
+from quintal.contracts import placement
+from quintal.contracts.message import Reason, Refusal
+from quintal.contracts.placement import LeaseDevice
+from quintal.errors import Code, Owner
+from quintal.units import PARTS, from_micro
+from quintal_placer import environment
+from quintal_placer.asking import Market
+from quintal_placer.engine.fleet import Device, Node
+from quintal_placer.engine.quota import Excess, Limit
+from quintal_placer.engine.why import Why
+from quintal_placer.state import Lease, PlacerState
+
+_OWNERS = {
+    "never_fits": Owner.SUBMITTER,
+    "unrated": Owner.CATALOG,
+    "no_quota_defined": Owner.CATALOG,
+    "quota_exceeded": Owner.SUBMITTER,
+    "family_quota_exceeded": Owner.SUBMITTER,
+    "model_quota_exceeded": Owner.SUBMITTER,
+}
+"""Whose move a code is; infrastructure's where it is not here."""
+
+
+def iso(at_ms: int) -> str:
+    """UTC, for display."""
+    return datetime.fromtimestamp(at_ms / 1000, tz=UTC).isoformat(timespec="milliseconds")
+
+
+def lease_view(
+    state: PlacerState, market: Market, lease: Lease, *, now_ms: int, sequence: int
+) -> placement.Lease:
+    """A lease as its tenant sees it."""
+    granted = lease.granted
+    live = lease.closed_ms is None and lease.ending_ms is None
+    base = placement.Lease(
+        lease=lease.lease,
+        token=lease.token,
+        request_id=lease.request_id,
+        tenant=lease.tenant,
+        state=lease.state.value,
+        reason=lease.message or lease.reason,
+        sequence=sequence,
+        queue_place=_place(state, lease),
+        expires_at=iso(lease.deadline_ms) if live else "",
+        expires_in_ms=max(0, lease.deadline_ms - now_ms) if live else 0,
+    )
+    if granted is None:
+        request = lease.queued.request if lease.queued else None
+        return base.model_copy(
+            update={
+                "project": (request.project or "") if request else "",
+                "profile": (request.profile or "") if request else "",
+                "labels": request.labels if request else {},
+            }
+        )
+    price, currency = market.quote(terms_of(lease))
+    return base.model_copy(
+        update={
+            "project": granted.project,
+            "profile": granted.profile,
+            "workload_class": granted.workload_class,
+            "devices": lease.devices,
+            "variant": granted.variant,
+            "image": granted.image,
+            "args": granted.args,
+            "environment": environment.environment(lease.devices),
+            "cdi": environment.cdi(lease.devices),
+            "units_micro": units_micro(lease.devices),
+            "price_per_hour": price,
+            "currency": currency,
+            "ttl_ms": lease.ttl_ms,
+            "bind": "none" if lease.unbound else "wait",
+            "adopted": lease.adopted,
+            "labels": granted.labels,
+            "catalog_revision": granted.catalog_revision,
+            "over_by": granted.over_by,
+        }
+    )
+
+
+def _place(state: PlacerState, lease: Lease) -> int | None:
+    if lease.lease not in state.queue:
+        return None
+    return next(i for i, name in enumerate(queue_order(state), start=1) if name == lease.lease)
+
+
+def queue_order(state: PlacerState) -> list[str]:
+    """Waiting requests: higher priority first, within one in order of arrival."""
+    default = next((s.value for s in state.catalog.priorities.values() if s.default), 0)
+
+    def rank(lease: Lease) -> int:
+        name = lease.queued.request.priority if lease.queued else None
+        spec = state.catalog.priorities.get(name or "")
+        return -(spec.value if spec else default)
+
+    return [lease.lease for lease in sorted(state.queue.values(), key=rank)]
+
+
+def units_micro(devices: Iterable[LeaseDevice]) -> int:
+    """What these deliver together, in micro-units of their lease's class."""
+    return sum(device.rating_micro * device.parts // PARTS for device in devices)
+
+
+def terms_of(lease: Lease) -> list[pricing.Terms]:
+    """What the lease's price depends on, a line per pool and model."""
+    granted = lease.granted
+    assert granted is not None
+    groups: dict[tuple[str, str, int, int], pricing.Terms] = {}
+    for device in lease.devices:
+        nominal = granted.nominal_micro if granted.billing == "nominal" else None
+        micro = device.rating_micro if nominal is None else nominal
+        key = (device.pool, device.model, micro, device.parts)
+        known = groups.get(key)
+        groups[key] = (
+            replace(known, devices=known.devices + 1)
+            if known
+            else pricing.Terms(
+                tenant=lease.tenant,
+                profile=granted.profile,
+                pool=device.pool,
+                model=device.model,
+                workload_class=granted.workload_class,
+                devices=1,
+                parts=device.parts,
+                charged_micro=micro,
+            )
+        )
+    return list(groups.values())
+
+
+def refusal(why: Why, closed_pools: frozenset[str] = frozenset()) -> Refusal:
+    """A refusal as its asker may see it: no node named in a pool that is closed to it."""
+    reasons = tuple(
+        Reason(
+            code=Code(cause.code),
+            message=cause.message,
+            owner=_OWNERS.get(cause.code, Owner.INFRASTRUCTURE),
+            count=cause.count,
+            pool="" if cause.pool in closed_pools else cause.pool,
+            names=() if cause.pool in closed_pools or not cause.pool else cause.names,
+        )
+        for cause in why.causes
+    )
+    return Refusal(
+        code=Code(why.code),
+        message=why.message,
+        owner=_OWNERS.get(why.code, Owner.INFRASTRUCTURE),
+        verdict="never_fits" if why.never else "not_now",
+        reasons=reasons,
+    )
+
+
+def over_quota(excess: Excess) -> Refusal:
+    """A cap bars it."""
+    codes = {
+        "class": Code.QUOTA_EXCEEDED,
+        "family": Code.FAMILY_QUOTA_EXCEEDED,
+        "model": Code.MODEL_QUOTA_EXCEEDED,
+    }
+    limit = excess.limit
+    top = limit.micro if limit.micro is not None else limit.cards or 0
+    used, wanted, over = (_amount(limit, n) for n in (excess.used, excess.wanted, excess.over))
+    return Refusal(
+        code=codes[limit.meter.scope],
+        message=(
+            f"{limit.text()}: {used} held, {wanted} asked, the cap is {_amount(limit, top)}: "
+            f"over by {over}"
+        ),
+        owner=Owner.SUBMITTER,
+        verdict="not_now",
+        details={
+            "cap": limit.text(),
+            "limit": _amount(limit, top),
+            "used": used,
+            "wanted": wanted,
+            "over_by": over,
+        },
+    )
+
+
+def _amount(limit: Limit, amount: int) -> str:
+    return f"{from_micro(amount).normalize():f}" if limit.micro is not None else str(amount)
+
+
+def quota_view(state: PlacerState, tenant: str | None, sequence: int) -> placement.QuotaView:
+    """Caps and what is held under them; `over_by` where a cap was lowered under what runs."""
+    rows = []
+    for name, limits in sorted(state.quotas.limits.items()):
+        if tenant not in {None, name}:
+            continue
+        for limit in limits:
+            usage = state.quotas.usage(limit.meter)
+            used, top = (
+                (usage.micro, limit.micro)
+                if limit.micro is not None
+                else (usage.cards, limit.cards or 0)
+            )
+            over = _amount(limit, used - top) if used > top else None
+            rows.append(
+                placement.QuotaRow(
+                    tenant=name,
+                    cap=limit.text(),
+                    limit=_amount(limit, top),
+                    used=_amount(limit, used),
+                    over_by=over,
+                )
+            )
+    return placement.QuotaView(rows=tuple(rows), sequence=sequence)
+
+
+def device_view(state: PlacerState, node: Node, device: Device) -> placement.DeviceView:
+    """A device and what became of it, for an operator."""
+    lease = state.leases[device.holder] if device.holder else None
+    words = [what for what, _ in state.parts(node, device)]
+    return placement.DeviceView(
+        node=node.name,
+        uuid=device.uuid,
+        index=device.index,
+        vendor=device.vendor,
+        name=device.name,
+        model=device.model,
+        pool=device.pool,
+        memory_bytes=device.memory_bytes,
+        state=words[0],
+        lease=device.holder,
+        tenant=lease.tenant if lease else None,
+        health=device.health,
+        health_reason=device.health_reason,
+        ratings=ratings(state, device),
+    )
+
+
+def ratings(state: PlacerState, device: Device) -> dict[str, str]:
+    """Class -> units of the whole device, where it is rated for any precision."""
+    spec = state.catalog.models.get(device.model or "")
+    if spec is None:
+        return {}
+    found: dict[str, str] = {}
+    for workload_class in sorted({r.workload_class for r in spec.ratings}):
+        rating = state.catalog.rating(device.model or "", workload_class)
+        if rating is not None:
+            micro = rating.micro * (device.cores if rating.per == "core" else 1)
+            found[workload_class] = f"{from_micro(micro).normalize():f}"
+    return found
+
+
+def fleet_view(
+    state: PlacerState, ask: placement.FleetAsk, *, now_ms: int, sequence: int
+) -> placement.Fleet:
+    """Nodes with the devices that meet the filters; a node with none only if none were set."""
+    nodes = []
+    filtered = ask.vendor or ask.model or ask.pool
+    for name, node in sorted(state.fleet.nodes.items()):
+        if ask.node not in {None, name}:
+            continue
+        devices = tuple(
+            device_view(state, node, device)
+            for device in sorted(node.devices.values(), key=lambda d: (d.vendor, d.index, d.uuid))
+            if ask.vendor in {None, device.vendor}
+            and ask.model in {None, device.model}
+            and ask.pool in {None, device.pool}
+        )
+        if filtered and not devices:
+            continue
+        nodes.append(_node_view(state, node, devices, now_ms))
+        if len(nodes) == ask.limit:
+            break
+    return placement.Fleet(nodes=tuple(nodes), sequence=sequence, catalog_revision=state.adopted[0])
+
+
+def _node_view(
+    state: PlacerState, node: Node, devices: tuple[placement.DeviceView, ...], now_ms: int
+) -> placement.NodeView:
+    fact = state.facts.get(node.name)
+    return placement.NodeView(
+        node=node.name,
+        hostname=node.hostname,
+        cluster=node.cluster,
+        location=node.location,
+        liveness=node.liveness,
+        cordoned_by=", ".join(sorted(node.cordons)) or None,
+        cordon_reason="; ".join(reason for _, reason in sorted(node.cordons.items()) if reason),
+        taints=tuple(sorted(node.taints)),
+        cpu_milli=node.cpu_milli,
+        memory_bytes=node.memory_bytes,
+        drivers=dict(fact.stack.drivers) if fact else {},
+        labels=node.labels,
+        silent_ms=max(0, now_ms - node.heard_ms),
+        devices=devices,
+    )
+
+
+def capacity_view(state: PlacerState, ask: placement.FleetAsk, sequence: int) -> placement.Capacity:
+    """The fleet in standard units, a row per pool and model."""
+    sums: dict[tuple[str, str, str], list[tuple[Node, Device]]] = {}
+    for node in state.fleet.nodes.values():
+        for device in node.devices.values():
+            if (
+                ask.vendor in {None, device.vendor}
+                and ask.model in {None, device.model}
+                and ask.pool in {None, device.pool}
+                and ask.node in {None, node.name}
+            ):
+                key = (device.vendor, device.model or f"? {device.name}", device.pool)
+                sums.setdefault(key, []).append((node, device))
+    rows = tuple(_capacity_row(state, key, members) for key, members in sorted(sums.items()))
+    return placement.Capacity(rows=rows, sequence=sequence)
+
+
+def _capacity_row(
+    state: PlacerState, key: tuple[str, str, str], members: list[tuple[Node, Device]]
+) -> placement.CapacityRow:
+    vendor, model, pool = key
+    units: dict[str, int] = {}
+    free_units: dict[str, int] = {}
+    words: dict[str, int] = {}
+    estimated: dict[str, bool] = {}
+    spec = state.catalog.models.get(model)
+    classes = sorted({r.workload_class for r in spec.ratings}) if spec else []
+    for node, device in members:
+        word = state.parts(node, device)[0][0]
+        words[word] = words.get(word, 0) + 1
+        for workload_class in classes:
+            rating = state.catalog.rating(model, workload_class)
+            if rating is None:
+                continue
+            micro = rating.micro * (device.cores if rating.per == "core" else 1)
+            units[workload_class] = units.get(workload_class, 0) + micro
+            if word == "free":
+                free_units[workload_class] = free_units.get(workload_class, 0) + micro
+            estimated[workload_class] = rating.provenance in {"roofline", "derived"}
+    return placement.CapacityRow(
+        pool=pool,
+        model=model,
+        vendor=vendor,
+        devices=len(members),
+        leased=words.pop("leased", 0),
+        free=words.pop("free", 0),
+        unavailable=words,
+        units={name: f"{from_micro(micro).normalize():f}" for name, micro in units.items()},
+        free_units={
+            name: f"{from_micro(micro).normalize():f}" for name, micro in free_units.items()
+        },
+        estimated=estimated,
+    )

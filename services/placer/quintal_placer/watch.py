@@ -1,0 +1,211 @@
+"""What the leader hears from agents, and what it makes of their silence.
+
+Silence is counted by the receiver's clock from the last heartbeat, and only while this placer is
+connected and can append: after an outage of ours every node gets one full period again. An
+agent's own clock decides nothing; how far it is off is shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from quintal.bus import Bus
+from quintal.contracts import ledger, nodes, subjects
+from quintal.contracts.message import Event
+from quintal.errors import BusUnavailable
+from quintal_placer import agents, facts
+from quintal_placer.agents import Agents
+from quintal_placer.ledger import LedgerWriter
+from quintal_placer.promises import Promises
+from quintal_placer.settings import Settings
+from quintal_placer.state import PlacerState
+
+log = logging.getLogger(__name__)
+
+SET_WAIT_S: Final = 3.0
+"""Time between two sets sent to one node."""
+
+RECORDS_AT_ONCE: Final = 512
+"""Records of one proposal when a whole fleet is read."""
+
+
+class Watch:
+    """Ears on the back connection. Made once; deaf until `lead` is called."""
+
+    def __init__(self, settings: Settings, bus: Bus, state: PlacerState, hands: Agents) -> None:
+        self._settings = settings
+        self._bus = bus
+        self._state = state
+        self._agents = hands
+        self._promises: Promises | None = None
+        self._writer: LedgerWriter | None = None
+        self._heard: dict[str, int] = {}
+        """Node -> ledger time of its last heartbeat, for nodes with or without an inventory."""
+        self._steady: dict[str, int] = {}
+        """Lost node -> since when it is heard again."""
+        self._sets: dict[str, float] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.skew_ms: dict[str, int] = {}
+
+    async def listen(self) -> None:
+        """Subscribe; before the lead is taken all that comes is left."""
+        await self._bus.hear(subjects.INVENTORY, self._led(self._inventory))
+        await self._bus.hear(subjects.HEARTBEAT, self._led(self._heartbeat))
+        await self._bus.hear(subjects.HEALTH, self._led(self._health))
+
+    def _led(self, handler: Callable[..., None]) -> Callable[..., None]:
+        def hear(message: Event, _: tuple[str, ...]) -> None:
+            if self._promises is not None:
+                handler(message)
+
+        return hear
+
+    async def lead(self, promises: Promises, writer: LedgerWriter) -> None:
+        """From here on this placer leads: count silence anew, then read what every node has."""
+        self._writer = writer
+        self.pardon()
+        self._promises = promises
+        await self.read_fleet()
+
+    async def read_fleet(self) -> None:
+        """The newest inventory of every node, from the stream. Raises BusUnavailable."""
+        assert self._writer is not None
+        async for stored in self._bus.read_all("INVENTORY"):
+            try:
+                inventory = subjects.INVENTORY.message.validate_json(stored.data)
+            except ValueError as exc:
+                log.warning("%s breaks its contract: %s", stored.subject, exc)
+                continue
+            if stored.subject == subjects.INVENTORY.subject(node=inventory.node):
+                self._note(inventory)
+
+    def pardon(self) -> None:
+        """Nobody was silent while we could not hear."""
+        assert self._writer is not None
+        now_ms = self._writer.now_ms()
+        for node in self._state.fleet.nodes.values():
+            if node.liveness == "ready":
+                node.heard_ms = max(node.heard_ms, now_ms)
+        self._steady.clear()
+
+    # --- hearing ------------------------------------------------------------------------------
+
+    def _inventory(self, inventory: nodes.Inventory) -> None:
+        self._note(inventory)
+
+    def _note(self, inventory: nodes.Inventory) -> None:
+        assert self._promises is not None
+        assert self._writer is not None
+        records = facts.inventory_records(self._state, inventory, self._writer.now_ms())
+        for start in range(0, len(records), RECORDS_AT_ONCE):
+            self._promises.commit(records[start : start + RECORDS_AT_ONCE])
+
+    def _health(self, event: nodes.HealthEvent) -> None:
+        assert self._promises is not None
+        assert self._writer is not None
+        records = facts.health_records(self._state, event, self._writer.now_ms())
+        if records:
+            self._promises.commit(records)
+
+    def _heartbeat(self, beat: nodes.Heartbeat) -> None:
+        assert self._writer is not None
+        assert self._promises is not None
+        now_ms = self._writer.now_ms()
+        self._heard[beat.node] = now_ms
+        self.skew_ms[beat.node] = beat.at_ms - now_ms
+        node = self._state.fleet.nodes.get(beat.node)
+        if node is None or self._state.retired.get(beat.node) == beat.boot_id:
+            return
+        if node.boot_id != beat.boot_id:
+            self._reboot(beat.node, beat.boot_id, now_ms)
+        node.heard_ms = max(node.heard_ms, now_ms)
+        if node.liveness != "ready":
+            self._returned(beat.node, now_ms)
+        known = agents.expected_version(self._state, beat.node)
+        behind = beat.inventory_sequence != node.inventory_sequence
+        if beat.lease_version != known or behind or self._owed(beat.node):
+            self._send_set(beat.node, inventory_wanted=behind)
+
+    def _owed(self, node: str) -> bool:
+        """Whether the node has yet to acknowledge an end."""
+        names = self._state.on_node.get(node, ())
+        return any(node in self._state.leases[n].waiting for n in names)
+
+    def _reboot(self, node: str, boot_id: str, now_ms: int) -> None:
+        assert self._promises is not None
+        records = facts.reboot_records(self._state, node, now_ms)
+        update = {"at_ms": now_ms, "boot_id": boot_id}
+        records.append(self._state.facts[node].model_copy(update=update))
+        self._promises.commit(records)
+
+    def _returned(self, name: str, now_ms: int) -> None:
+        """A suspect node that is heard is ready; a lost one must be heard for a while first."""
+        node = self._state.fleet.nodes[name]
+        since_ms = self._steady.setdefault(name, now_ms)
+        if node.liveness == "lost" and now_ms - since_ms < self._settings.flap_ms:
+            return
+        self._steady.pop(name, None)
+        self._liveness(name, "ready", now_ms)
+
+    def _liveness(self, name: str, liveness: str, heard_ms: int) -> None:
+        assert self._promises is not None
+        assert self._writer is not None
+        record = ledger.LivenessChanged(
+            at_ms=self._writer.now_ms(), node=name, liveness=liveness, heard_ms=heard_ms
+        )
+        self._promises.commit([record])
+
+    # --- lease sets ---------------------------------------------------------------------------
+
+    def _send_set(self, node: str, *, inventory_wanted: bool) -> None:
+        """Unless a bind is under way there, or a set went a moment ago."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._sets.get(node, -SET_WAIT_S) < SET_WAIT_S:
+            return
+        names = self._state.on_node.get(node, ())
+        if any(self._state.leases[n].state == "granted" for n in names):
+            return
+        self._sets[node] = now_s
+        task = asyncio.create_task(self._set(node, inventory_wanted=inventory_wanted))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _set(self, node: str, *, inventory_wanted: bool) -> None:
+        assert self._promises is not None
+        assert self._writer is not None
+        await self._writer.barrier()
+        ask = agents.set_ask(self._state, node, inventory_wanted=inventory_wanted)
+        released = await self._agents.set(node, ask)
+        for lease in set(released or ()) & set(ask.ended):
+            self._promises.acknowledged(lease, node)
+
+    # --- silence ------------------------------------------------------------------------------
+
+    def count_silence(self) -> None:
+        """Ready nodes that are silent become suspect, then lost; a flapping one starts again."""
+        assert self._writer is not None
+        now_ms = self._writer.now_ms()
+        for name, node in list(self._state.fleet.nodes.items()):
+            silent_ms = now_ms - node.heard_ms
+            if node.liveness == "ready" and silent_ms >= self._settings.suspect_ms:
+                self._liveness(name, "suspect", node.heard_ms)
+            elif node.liveness == "suspect" and silent_ms >= self._settings.lost_ms:
+                self._liveness(name, "lost", node.heard_ms)
+            elif node.liveness == "lost" and silent_ms >= self._settings.suspect_ms:
+                self._steady.pop(name, None)
+
+    @property
+    def without_inventory(self) -> list[str]:
+        """Nodes whose heartbeat is heard, but of whom no inventory is known."""
+        return sorted(set(self._heard) - set(self._state.fleet.nodes) - set(self._state.retired))
+
+    async def after_outage(self) -> None:
+        """The connection is back: pardon, and read what was missed."""
+        self.pardon()
+        try:
+            await self.read_fleet()
+        except BusUnavailable as exc:
+            log.warning("reading the fleet again: %s", exc)
