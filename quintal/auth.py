@@ -227,14 +227,18 @@ class Authority:
             os.close(handle)
 
 
+def is_reserved(name: str) -> bool:
+    """Whether a service or one of the people who run it is called so."""
+    return _RESERVED.fullmatch(name.lower()) is not None
+
+
 def check_name(principal: str, role: Role) -> None:
     """Raises SetupError for a name that cannot be this role's."""
     if not _TOKEN.fullmatch(principal):
         raise SetupError(
             f"{principal!r} cannot be a principal: use 1 to 64 letters, digits, _ or -"
         )
-    outsider = role in {Role.TENANT, Role.AGENT}
-    if outsider and _RESERVED.fullmatch(principal.lower()):
+    if role in {Role.TENANT, Role.AGENT} and is_reserved(principal):
         raise SetupError(f"{principal} is reserved for a service: choose another name")
 
 

@@ -23,7 +23,10 @@ from quintal.contracts import catalog, placement, subjects, usage as metered
 from quintal.contracts.message import Message
 from quintal.contracts.subjects import Request
 from quintal.errors import BusUnavailable, Code, Refused
+from quintal.here import Here, here
 from quintal.settings import Access, access as access_from, environment
+
+__all__ = ["Client", "Here", "SyncClient", "here"]
 
 PATIENCE_S: Final = 15.0
 """How long one request is tried: more than a takeover, or a restart of the server."""

@@ -1,13 +1,13 @@
-"""`auth add`, `auth list`: credentials, made on the machine that holds the keys."""
+"""`auth add`, `auth list`, `auth config`: identities, made on the machine that holds the keys."""
 
 from __future__ import annotations
 
-from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from quintal.auth import Authority
+from quintal.auth import Authority, Listen
 from quintal.cli import render, session
 from quintal.cli.render import Table
 from quintal.contracts.subjects import Role
@@ -15,21 +15,12 @@ from quintal.errors import SetupError
 from quintal.up.layout import Layout
 
 
-class Outsider(StrEnum):
-    """Roles that a person hands out; a service's credentials are `up`'s business."""
-
-    TENANT = "tenant"
-    FINANCE = "finance"
-    OPERATOR = "operator"
-    AGENT = "agent"
-
-
 def add(
-    role: Annotated[Outsider, typer.Argument(help="What it may be.")],
+    role: Annotated[Role, typer.Argument(help="What it may be.")],
     name: Annotated[str, typer.Argument(help="Letters, digits, _ and -; an agent's is its node.")],
 ) -> None:
     """Issue a credential, or say where the one lies that was issued before."""
-    path = _authority().issue(name, Role(role))
+    path = _authority().issue(name, role)
     render.show(
         {"principal": name, "role": str(role), "credentials": str(path)},
         line=f"{name} ({role}): {path}",
@@ -51,11 +42,29 @@ def list_() -> None:
     )
 
 
+def config(
+    store: Annotated[Path, typer.Option(help="Where JetStream keeps its files.")] = Path(
+        "/var/lib/nats"
+    ),
+    host: Annotated[str, typer.Option(help="Where the server listens.")] = "0.0.0.0",  # noqa: S104
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 4222,
+    monitor_port: Annotated[int, typer.Option(min=1, max=65535, help="On loopback.")] = 8222,
+) -> None:
+    """Print the configuration for a nats-server that is not run by `up`.
+
+    Makes the keys of the installation in --data where it has none yet.
+    """
+    layout = Layout(session.data_folder())
+    layout.create()
+    listen = Listen(store, port=port, monitor_port=monitor_port, host=host)
+    render.say(layout.authority().server_config(listen).rstrip())
+
+
 def _authority() -> Authority:
     layout = Layout(session.data_folder())
     if not (layout.auth / "keys.json").is_file():
         raise SetupError(
-            f"no keys in {layout.auth}: run this on the installation's machine, with its --data"
+            f"no keys in {layout.auth}: run this where `up` or `auth config` made them"
         )
     return layout.authority()
 
@@ -63,5 +72,6 @@ def _authority() -> Authority:
 _app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 _app.command("add")(add)
 _app.command("list")(list_)
+_app.command("config")(config)
 
 COMMANDS = {"auth": _app}

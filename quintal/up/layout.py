@@ -20,8 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from quintal.auth import Authority
-from quintal.contracts.subjects import Role
+from quintal.auth import Authority, is_reserved
 from quintal.errors import SetupError
 from quintal.settings import Access
 
@@ -129,7 +128,8 @@ class Layout:
 def node_name(hostname: str | None = None) -> str:
     """This host's name as one subject token."""
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", hostname or socket.gethostname()).strip("-")[:59]
-    return f"node-{name}" if not name or name.split("-")[0] in {*Role, *TENANTS} else name
+    taken = not name or name in TENANTS or is_reserved(name)
+    return f"node-{name}".rstrip("-") if taken else name
 
 
 def local_access(data: Path, principal: str) -> Access:
