@@ -1,0 +1,107 @@
+"""Metering, wired: the streams it follows, the questions it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import AsyncIterator
+from typing import Any
+
+from quintal.bus import Bus
+from quintal.clock import Clock, SystemClock
+from quintal.contracts import subjects
+from quintal.process import EXIT_DEPOSED, notify
+from quintal.settings import environment
+from quintal_metering.engine import Engine
+from quintal_metering.following import LedgerFollower, observers, roll_up, tell_position
+from quintal_metering.handlers import Handlers, Principals
+from quintal_metering.lock import locked
+from quintal_metering.meter import Meter
+from quintal_metering.settings import Settings, settings
+from quintal_metering.store import Deposed, Store
+
+log = logging.getLogger(__name__)
+
+
+async def main(stop: asyncio.Event) -> int:
+    """Run until `stop`."""
+    return await serve(settings(environment()), SystemClock(), stop)
+
+
+async def serve(chosen: Settings, clock: Clock, stop: asyncio.Event) -> int:
+    """Wait for the folder, open the store, follow and answer until `stop`. Gives the status."""
+    lock = await locked(chosen.state, stop)
+    if lock is None:
+        return 0
+    try:
+        async with _engine() as engine:
+            store = await engine.call(Store.open, chosen.where)
+            try:
+                meter = Meter(store)
+                await engine.call(
+                    meter.open, f"{os.uname().nodename}:{os.getpid()}", clock.now_ms()
+                )
+                async with (
+                    await Bus.connect(chosen.back) as back,
+                    await Bus.connect(chosen.front) as front,
+                ):
+                    status = await _work(chosen, clock, stop, (engine, meter, back, front))
+                await engine.call(meter.rest)
+                return status
+            finally:
+                await engine.call(store.close)
+    finally:
+        os.close(lock)
+
+
+async def _work(
+    chosen: Settings, clock: Clock, stop: asyncio.Event, parts: tuple[Engine, Meter, Bus, Bus]
+) -> int:
+    engine, meter, back, front = parts
+    follower = LedgerFollower(back, engine, meter, clock)
+    others = observers(back, engine, meter.store)
+    handlers = Handlers(engine, meter, Principals(chosen.principals))
+    loops = [
+        follower.run(),
+        tell_position(back, meter),
+        roll_up(engine, meter.store, others[0]),
+        *(other.run() for other in others),
+        stop.wait(),
+        back.closed.wait(),
+        front.closed.wait(),
+    ]
+    tasks: list[asyncio.Task[Any]] = [asyncio.ensure_future(loop) for loop in loops]
+    await front.serve(subjects.SUMMARY, handlers.summary)
+    await front.serve(subjects.SLICES, handlers.slices)
+    await front.serve(subjects.VERIFY, handlers.verify)
+    await front.serve(subjects.TELEMETRY_ROWS, handlers.telemetry)
+    await front.announce("metering", "What was used, and what it costs")
+    await front.flush()
+    notify("READY=1")
+    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return _status(done, stop)
+
+
+def _status(done: set[asyncio.Task[Any]], stop: asyncio.Event) -> int:
+    for task in done:
+        error = task.exception()
+        if isinstance(error, Deposed):
+            log.error("ALARM: %s", error)
+            return EXIT_DEPOSED
+        if error is not None:
+            raise error
+    return 0 if stop.is_set() else 1
+
+
+@contextlib.asynccontextmanager
+async def _engine() -> AsyncIterator[Engine]:
+    engine = Engine()
+    try:
+        yield engine
+    finally:
+        engine.close()

@@ -1,0 +1,240 @@
+"""Following the streams: read by sequence, hand over, wait, again; whatever fails is tried again.
+
+The ledger is read when the placer beats, at most every half second, and once a second anyhow.
+What is read beside it has a position of its own in the store, written after its rows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, Final
+
+from quintal.bus import Bus, Stored
+from quintal.catalog_reader import CatalogReader
+from quintal.clock import Clock
+from quintal.contracts.placement import Position
+from quintal.contracts.subjects import PLACER_BEAT, POSITION
+from quintal.errors import BusUnavailable, ProtocolError
+from quintal_metering.columns import dead_columns
+from quintal_metering.engine import Engine
+from quintal_metering.meter import Meter
+from quintal_metering.observations import SOURCES, Source
+from quintal_metering.queries import Recompute, TouchedMinutes
+from quintal_metering.settings import (
+    BATCH_MESSAGES,
+    FLUSH_S,
+    OBSERVE_S,
+    POSITION_S,
+    RETRY_S,
+    ROLLUP_S,
+)
+from quintal_metering.store import Store, StoreUnavailable
+
+log = logging.getLogger(__name__)
+
+AGAIN: Final = (BusUnavailable, StoreUnavailable, ProtocolError)
+"""What another try may mend."""
+
+
+class LedgerFollower:
+    """Keeps the meter at the end of the ledger."""
+
+    def __init__(self, bus: Bus, engine: Engine, meter: Meter, clock: Clock) -> None:
+        self._bus = bus
+        self._engine = engine
+        self._meter = meter
+        self._clock = clock
+        self._catalog = CatalogReader(bus)
+        self._woken = asyncio.Event()
+        self._buffer: list[Stored] = []
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await self._bus.hear(PLACER_BEAT, lambda *_: self._woken.set())
+        while True:
+            begun_s = self._clock.monotonic_s()
+            try:
+                more = await self.once()
+            except AGAIN as exc:
+                log.warning("the ledger waits: %s", exc.__cause__ or exc, exc_info=exc)
+                await asyncio.sleep(RETRY_S)
+                continue
+            if not more:
+                await self._rest(begun_s)
+
+    async def _rest(self, begun_s: float) -> None:
+        """At least the flush interval between two reads, then until somebody speaks."""
+        self._woken.clear()
+        passed = self._clock.monotonic_s() - begun_s
+        await asyncio.sleep(max(0.0, FLUSH_S / 2 - passed))
+        try:
+            await asyncio.wait_for(self._woken.wait(), FLUSH_S / 2)
+        except TimeoutError:
+            return
+
+    async def once(self) -> bool:
+        """Read and store what there is, at most one batch; whether there may be more."""
+        now_s = self._clock.monotonic_s()
+        await self._engine.call(self._meter.flush, now_s)
+        following = self._meter.position + len(self._buffer) + 1
+        if self._buffer:
+            following = self._buffer[-1].sequence + 1
+        found = await self._bus.read("LEDGER", following)
+        if not found:
+            await self._check_not_behind(following)
+        self._buffer.extend(found)
+        batch = self._next_batch()
+        if not batch:
+            return bool(found)
+        for revision in await self._engine.call(self._meter.wanted, batch):
+            catalog = await self._catalog.load(revision)
+            lists = tuple(sorted(catalog.prices.items()))
+            await self._engine.call(self._meter.learn, revision, lists)
+        del self._buffer[: len(batch)]
+        await self._engine.call(self._meter.take, batch, now_s)
+        return bool(found)
+
+    def _next_batch(self) -> list[Stored]:
+        """What lies ready; after a crash exactly the range that was begun."""
+        intent = self._meter.intent
+        if intent is None:
+            return self._buffer[:BATCH_MESSAGES]
+        if not self._buffer or self._buffer[-1].sequence < intent[1]:
+            return []
+        return [message for message in self._buffer if message.sequence <= intent[1]]
+
+    async def _check_not_behind(self, following: int) -> None:
+        _, last = await self._bus.last("LEDGER")
+        if last + 1 < following:
+            raise ProtocolError(
+                f"the ledger ends at {last}, but {following - 1} was stored from it: "
+                "it is another stream, or one that lost messages"
+            )
+
+
+async def tell_position(bus: Bus, meter: Meter) -> None:
+    """Tell the placer up to where the ledger is stored, until cancelled."""
+    while True:
+        try:
+            position = Position(reader=bus.principal, sequence=meter.position)
+            await bus.publish(POSITION, position, reader=bus.principal)
+        except BusUnavailable as exc:
+            log.warning("the position is not told: %s", exc)
+        await asyncio.sleep(POSITION_S)
+
+
+class Observer:
+    """Carries one of the other streams into its table."""
+
+    def __init__(self, bus: Bus, engine: Engine, store: Store, source: Source) -> None:
+        self._bus = bus
+        self._engine = engine
+        self._store = store
+        self._source = source
+        self._created = ""
+        self._position = 0
+        self.minutes: set[int] = set()
+        """Touched since the last rollup."""
+
+    @property
+    def position(self) -> int:
+        """The last message that is stored."""
+        return self._position
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                more = await self.once()
+            except AGAIN as exc:
+                log.warning("%s waits: %s", self._source.stream, exc.__cause__ or exc)
+                self._created = ""
+                more = False
+            if not more:
+                await asyncio.sleep(OBSERVE_S)
+
+    async def once(self) -> bool:
+        """One batch; whether there may be more."""
+        if not self._created:
+            await self._find_place()
+        found = await self._bus.read(self._source.stream, self._position + 1)
+        if found:
+            await self._engine.call(self._store_messages, found)
+        else:
+            await self._look_for_another_stream()
+        return bool(found)
+
+    async def _find_place(self) -> None:
+        created = str((await self._bus.stream_info(self._source.stream))["created"])
+        self._position = await self._engine.call(
+            stream_position, self._store, self._source.stream, created
+        )
+        self._created = created
+
+    async def _look_for_another_stream(self) -> None:
+        """A stream that was made anew counts from 1 again."""
+        _, last = await self._bus.last(self._source.stream)
+        if last < self._position:
+            self._created = ""
+
+    def _store_messages(self, found: list[Stored]) -> None:
+        observed = self._source.read(found)
+        last = found[-1].sequence
+        token = f"{self._created}:{found[0].sequence}-{last}"
+        if observed.dead:
+            log.error("ALARM: %d messages of %s are none", len(observed.dead), self._source.stream)
+            self._store.insert("dead_letters", dead_columns(observed.dead), token)
+        if observed.columns:
+            self._store.insert(self._source.table, observed.columns, token)
+        set_stream_position(self._store, self._source.stream, self._created, last)
+        self._position = last
+        self.minutes |= observed.minutes
+
+
+def observers(bus: Bus, engine: Engine, store: Store) -> list[Observer]:
+    """One for each of the other streams; the first is telemetry's."""
+    return [Observer(bus, engine, store, source) for source in SOURCES]
+
+
+async def roll_up(engine: Engine, store: Store, telemetry: Observer) -> None:
+    """Recompute touched minutes whole, again and again, until cancelled."""
+    known = await engine.call(stream_position, store, ROLLED, "")
+    rows: list[dict[str, Any]] = await engine.call(store.ask, TouchedMinutes(known))
+    telemetry.minutes |= {int(row["minute_ms"]) for row in rows}
+    while True:
+        await asyncio.sleep(ROLLUP_S)
+        try:
+            await engine.call(roll_up_once, store, telemetry)
+        except StoreUnavailable as exc:
+            log.warning("minutes wait: %s", exc.__cause__ or exc)
+
+
+ROLLED: Final = "TELEMETRY rolled up"
+
+
+def roll_up_once(store: Store, telemetry: Observer) -> None:
+    """Recompute what was touched; what a failure leaves is touched still."""
+    if not telemetry.minutes:
+        return
+    minutes = tuple(sorted(telemetry.minutes))
+    store.command(*Recompute(minutes, telemetry.position).sql())
+    set_stream_position(store, ROLLED, "", telemetry.position)
+    telemetry.minutes.difference_update(minutes)
+
+
+def stream_position(store: Store, stream: str, created: str) -> int:
+    """Up to where this very stream is stored."""
+    (row,) = store.rows(
+        "SELECT max(sequence) AS newest FROM stream_positions "
+        "WHERE stream = {stream:String} AND created = {created:String}",
+        {"stream": stream, "created": created},
+    )
+    return int(row["newest"])
+
+
+def set_stream_position(store: Store, stream: str, created: str, sequence: int) -> None:
+    """It is stored up to here."""
+    store.insert(
+        "stream_positions", {"stream": [stream], "created": [created], "sequence": [sequence]}
+    )

@@ -1,0 +1,229 @@
+"""The meter: the fold's state beside the store that holds its rows, moved on batch by batch.
+
+Everything here runs in the engine's one thread, blocking, one call after another: a question
+therefore always sees a state and a store that belong together. A batch that the store did not
+take stays pending and is written again before anything else is folded or answered.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pydantic import TypeAdapter, ValidationError
+
+from quintal.bus import Stored
+from quintal.contracts.documents import PriceListSpec
+from quintal.contracts.ledger import GROUP, CatalogAdopted, Group
+from quintal_metering import checkpoint
+from quintal_metering.columns import Archived, DeadLetter, Insert, inserts
+from quintal_metering.facts import State
+from quintal_metering.fold import fold_group
+from quintal_metering.queries import ArchivedMessages
+from quintal_metering.rows import CensusCheck, Fault, Row
+from quintal_metering.settings import BATCH_MESSAGES, CHECKPOINT_MESSAGES, CHECKPOINT_S
+from quintal_metering.store import Store, StoreUnavailable
+from quintal_metering.turn import PriceLists
+
+log = logging.getLogger(__name__)
+
+_LISTS: TypeAdapter[list[tuple[str, PriceListSpec]]] = TypeAdapter(list[tuple[str, PriceListSpec]])
+
+
+@dataclass(slots=True)
+class Counts:
+    """What the meter counted since its start."""
+
+    messages: int = 0
+    rows: int = 0
+    faults: int = 0
+    poison: int = 0
+    gaps: int = 0
+    census_differences: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    span: tuple[int, int]
+    at_ms: int
+    inserts: tuple[Insert, ...]
+
+
+class Meter:
+    """State and store. Make it with `open`."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.state = State()
+        self.prices: dict[int, PriceLists] = {0: ()}
+        self.counts = Counts()
+        self.position = 0
+        """Everything up to here is stored."""
+        self.intent: tuple[int, int] | None = None
+        """A batch that a crash cut short: the next one is exactly this range."""
+        self._pending: _Pending | None = None
+        self._since_checkpoint = 0
+        self._checkpoint_s: float | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether the store holds all that the state has seen."""
+        return self._pending is None
+
+    def open(self, writer: str, at_ms: int) -> None:
+        """Become the writer; newest checkpoint, then the archive up to the position."""
+        self.store.begin(writer, at_ms)
+        for row in self.store.rows("SELECT DISTINCT revision, body FROM price_lists"):
+            self.prices[int(row["revision"])] = tuple(_LISTS.validate_json(row["body"]))
+        restart = self.store.restart()
+        state = checkpoint.read(restart.checkpoint) if restart.checkpoint else None
+        self.state = state or State()
+        self.position, self.intent = restart.position, restart.intent
+        for sequence, body in self.archived(self.state.sequence, self.position):
+            self._fold(sequence, parsed(body))
+        log.info(
+            "at %d of the ledger, from a checkpoint at %d; generation %d",
+            self.position, restart.checkpoint_sequence if state else 0, self.store.generation,
+        )  # fmt: skip
+
+    def archived(self, after: int, until: int) -> Iterable[tuple[int, str]]:
+        """Messages of the archive, in order."""
+        while after < until:
+            rows = self.store.ask(ArchivedMessages(after, until, BATCH_MESSAGES))
+            if not rows:
+                return
+            for row in rows:
+                after = int(row["sequence"])
+                yield after, row["body"]
+
+    # --- prices -------------------------------------------------------------------------------
+
+    def wanted(self, messages: Sequence[Stored]) -> list[int]:
+        """Catalog revisions that these messages adopt and whose prices are not known yet."""
+        found: dict[int, None] = {}
+        for message in messages:
+            group = parsed(text_of(message.data))
+            if isinstance(group, Group):
+                for record in group.transitions:
+                    if isinstance(record, CatalogAdopted) and record.revision not in self.prices:
+                        found[record.revision] = None
+        return list(found)
+
+    def learn(self, revision: int, lists: PriceLists) -> None:
+        """Keep a revision's charge lists beside the archive, so that it replays alone."""
+        charges = [(name, spec) for name, spec in lists if spec.type == "charge"]
+        body = _LISTS.dump_json(charges).decode()
+        self.store.insert("price_lists", {"revision": [revision], "body": [body]})
+        self.prices[revision] = tuple(charges)
+
+    # --- the ledger ---------------------------------------------------------------------------
+
+    def take(self, messages: Sequence[Stored], now_s: float) -> None:
+        """Fold these messages, the next ones of the ledger, and store what comes of them.
+
+        Raises StoreUnavailable with the batch pending: call `flush` until it goes through.
+        """
+        if self._pending is not None:
+            raise StoreUnavailable("a batch is still pending")
+        rows: list[Row] = []
+        archive: list[Archived] = []
+        letters: list[DeadLetter] = []
+        following = self.position + 1
+        first = following
+        for message in messages:
+            if message.sequence != following:
+                letters.append(self._gap(following, message.sequence))
+            following = message.sequence + 1
+            body = text_of(message.data)
+            group = parsed(body)
+            if isinstance(group, str):
+                letters.append(self._poison(message.sequence, group, body))
+            rows.extend(self._fold(message.sequence, group))
+            archive.append(_archived(message.sequence, self.state.at_ms, group, body))
+        self._count(messages, rows)
+        span = (first, following - 1)
+        batch = tuple(inserts(span, archive, rows, letters))
+        self._pending = _Pending(span, self.state.at_ms, batch)
+        self.flush(now_s)
+
+    def flush(self, now_s: float) -> None:
+        """Store the pending batch, if there is one. Raises StoreUnavailable, Deposed."""
+        pending = self._pending
+        if pending is None:
+            return
+        self.store.intend(*pending.span)
+        self.store.write(pending.inserts)
+        due = self._checkpoint_due(now_s)
+        text = checkpoint.written(self.state) if due else ""
+        self.store.settle(pending.span[1], pending.at_ms, text)
+        self.position, self.intent, self._pending = pending.span[1], None, None
+        if due:
+            self._since_checkpoint, self._checkpoint_s = 0, now_s
+            self.store.prune()
+
+    def rest(self) -> None:
+        """A clean stop: the next start folds nothing again."""
+        if self._pending is None and self._since_checkpoint:
+            self.store.settle(self.position, self.state.at_ms, checkpoint.written(self.state))
+            self._since_checkpoint = 0
+
+    def _checkpoint_due(self, now_s: float) -> bool:
+        if self._checkpoint_s is None:
+            self._checkpoint_s = now_s
+        late = now_s - self._checkpoint_s >= CHECKPOINT_S
+        return late or self._since_checkpoint >= CHECKPOINT_MESSAGES
+
+    def _fold(self, sequence: int, group: Group | str) -> list[Row]:
+        if isinstance(group, str):
+            self.state.sequence, self.state.index = sequence, -1
+            return []
+        self.state, rows = fold_group(self.state, sequence, group, self.prices)
+        return rows
+
+    def _count(self, messages: Sequence[Stored], rows: Sequence[Row]) -> None:
+        self.counts.messages += len(messages)
+        self._since_checkpoint += len(messages)
+        self.counts.rows += len(rows)
+        for row in rows:
+            if isinstance(row, Fault):
+                self.counts.faults += 1
+                log.error("ALARM at %d of the ledger: %s: %s", row.sequence, row.code, row.message)
+            elif isinstance(row, CensusCheck) and row.differences:
+                self.counts.census_differences += len(row.differences)
+                log.error(
+                    "ALARM at %d of the ledger: the census differs: %s",
+                    row.sequence, json.dumps([str(d) for d in row.differences]),
+                )  # fmt: skip
+
+    def _gap(self, following: int, found: int) -> DeadLetter:
+        self.counts.gaps += 1
+        said = f"messages {following} to {found - 1} were gone before they were read"
+        log.error("ALARM: %s", said)
+        return DeadLetter("LEDGER", following, -1, self.state.at_ms, "gap", said)
+
+    def _poison(self, sequence: int, why: str, body: str) -> DeadLetter:
+        self.counts.poison += 1
+        log.error("ALARM at %d of the ledger: not a group: %s", sequence, why)
+        return DeadLetter("LEDGER", sequence, -1, self.state.at_ms, "poison", why, body)
+
+
+def parsed(body: str) -> Group | str:
+    """The group, or why it is none."""
+    try:
+        return GROUP.validate_json(body)
+    except ValidationError as exc:
+        faults = exc.errors(include_url=False, include_context=False, include_input=False)
+        return "; ".join(f"{'.'.join(map(str, f['loc']))}: {f['msg']}" for f in faults[:5])
+
+
+def text_of(data: bytes) -> str:
+    """The message as text; bytes that are none are spelled out."""
+    return data.decode("utf-8", "backslashreplace")
+
+
+def _archived(sequence: int, at_ms: int, group: Group | str, body: str) -> Archived:
+    if isinstance(group, str):
+        return Archived(sequence, at_ms, -1, "", body)
+    return Archived(sequence, at_ms, group.epoch, group.writer, body)
