@@ -35,7 +35,7 @@ from quintal_catalog.canonical import canonical, digest
 from quintal_catalog.changes import changes
 from quintal_catalog.judging import Judgement, judge
 from quintal_catalog.reading import near
-from quintal_catalog.redaction import redact
+from quintal_catalog.redaction import Redaction
 from quintal_catalog.roles import Roles
 from quintal_catalog.settings import APPLY_TRIES
 from quintal_catalog.store import Store, Words
@@ -57,22 +57,27 @@ class Handlers:
     async def apply(self, caller: Caller, ask: ApplyAsk) -> Applied:
         """Make the files part of the catalog: all of them, or none."""
         self._only(caller, Role.OPERATOR)
-        async with self._applying, _told():
+        async with _told():
             return await self.put(caller.principal, ask)
 
     async def put(self, author: str, ask: ApplyAsk) -> Applied:
-        """Judge and commit; against a head that moved meanwhile, judge anew."""
+        """Judge and commit in this author's name, one apply after the other."""
+        async with self._applying:
+            return await self._put(author, ask)
+
+    async def _put(self, author: str, ask: ApplyAsk) -> Applied:
+        """Against a head that another service moved meanwhile, judge anew."""
         for _ in range(APPLY_TRIES):
             standing = await self._store.standing()
             revision = standing.catalog.revision
-            if ask.base_revision not in {None, revision}:
-                break
             now_ms = self._clock.now_ms()
             judgement = judge(standing.catalog, ask.files, ask.delete, now_ms)
+            if judgement.ok and not judgement.changes:
+                return _applied(standing.catalog, judgement, dry_run=ask.dry_run)
+            if ask.base_revision not in {None, revision}:
+                break
             if not judgement.ok:
                 raise _faulty(judgement)
-            if not judgement.changes:
-                return _applied(standing.catalog, judgement, dry_run=ask.dry_run)
             if ask.dry_run:
                 would = Catalog(revision=revision + 1)
                 return _applied(would, judgement, dry_run=True)
@@ -202,12 +207,13 @@ class Handlers:
 
 
 def _seen(catalog: Catalog, ask: DocumentsAsk, role: Role, principal: str) -> Iterator[Document]:
+    view = Redaction(principal, catalog)
     for (kind, name), document in sorted(catalog.documents.items()):
         if ask.kind not in {None, kind} or ask.name not in {None, name}:
             continue
         if role in {Role.OPERATOR, Role.FINANCE}:
             yield document
-        elif (shown := redact(document, principal, catalog)) is not None:
+        elif (shown := view.of(document)) is not None:
             yield shown
 
 

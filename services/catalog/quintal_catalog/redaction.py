@@ -7,7 +7,6 @@ of a price list, or in a text that somebody wrote beside them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Any
 
 from pydantic import BaseModel
@@ -28,20 +27,48 @@ from quintal.contracts.documents import (
 
 def redact(document: Document, tenant: str, catalog: Catalog) -> Document | None:
     """The document as this tenant may see it; none if it may not know of it."""
-    spec = _spec(document, tenant, catalog)
-    if spec is None:
-        return None
-    others = _others(tenant, catalog)
-    metadata = document.metadata
-    own = isinstance(spec, TenantSpec | QuotaSpec)
-    seen = Metadata.model_construct(
-        name=metadata.name,
-        labels=metadata.labels if own else {},
-        description=metadata.description if own else _told(metadata.description, others),
-    )
-    return document.model_copy(
-        update={"metadata": seen, "spec": spec if own else _cleared(spec, others)}
-    )
+    return Redaction(tenant, catalog).of(document)
+
+
+class Redaction:
+    """One tenant's view of one revision; the words of all others are gathered once."""
+
+    def __init__(self, tenant: str, catalog: Catalog) -> None:
+        self._tenant = tenant
+        self._catalog = catalog
+        words = sorted(_others(tenant, catalog), key=len, reverse=True)
+        spoken = "|".join(re.escape(word) for word in words)
+        self._others = re.compile(rf"(?<![\w-])(?:{spoken})(?![\w-])") if words else None
+
+    def of(self, document: Document) -> Document | None:
+        """The document as the tenant may see it; none if it may not know of it."""
+        spec = _spec(document, self._tenant, self._catalog)
+        if spec is None:
+            return None
+        metadata = document.metadata
+        if isinstance(spec, TenantSpec | QuotaSpec):
+            return document
+        seen = Metadata.model_construct(
+            name=metadata.name, labels={}, description=self._told(metadata.description)
+        )
+        return document.model_copy(update={"metadata": seen, "spec": self._cleared(spec)})
+
+    def _cleared(self, spec: BaseModel) -> BaseModel:
+        """Texts that people write freely, kept unless they speak of another tenant."""
+        kept: dict[str, Any] = {
+            name: self._told(getattr(spec, name)) for name in _TEXTS if hasattr(spec, name)
+        }
+        if isinstance(spec, AcceleratorModelSpec):
+            kept["sources"] = tuple(filter(None, map(self._told, spec.sources)))
+            kept["ratings"] = tuple(
+                rating.model_copy(update={"evidence": self._told(rating.evidence)})
+                for rating in spec.ratings
+            )
+        return spec.model_copy(update=kept)
+
+    def _told(self, text: str) -> str:
+        """The text, or nothing if it speaks of another tenant."""
+        return "" if self._others is not None and self._others.search(text) else text
 
 
 def _spec(document: Document, tenant: str, catalog: Catalog) -> Any:
@@ -92,7 +119,7 @@ def _open(pool: PoolSpec, tenant: str) -> bool:
 
 # --- texts ------------------------------------------------------------------------------------
 
-_TEXTS = ("title", "notes", "owner")
+_TEXTS = ("title", "notes")
 
 
 def _others(tenant: str, catalog: Catalog) -> frozenset[str]:
@@ -110,16 +137,3 @@ def _others(tenant: str, catalog: Catalog) -> frozenset[str]:
     if own is not None:
         words -= {own.title, own.contact, *own.projects}
     return frozenset(word for word in words if word.strip())
-
-
-def _told(text: str, others: Iterable[str]) -> str:
-    """The text, or nothing if it speaks of another tenant."""
-    for word in others:
-        if re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text):
-            return ""
-    return text
-
-
-def _cleared(spec: BaseModel, others: frozenset[str]) -> BaseModel:
-    texts = {name: _told(getattr(spec, name), others) for name in _TEXTS if hasattr(spec, name)}
-    return spec.model_copy(update=texts)

@@ -14,8 +14,9 @@ from typing import Final
 
 from quintal.settings import Access, access
 
-APPLY_TRIES: Final = 5
-"""How often an apply without a base is judged anew when others moved the head meanwhile."""
+APPLY_TRIES: Final = 20
+"""How often an apply without a base is judged anew when another service moved the head meanwhile:
+each failed try is another's success, so that more than a few means a storm."""
 
 
 @dataclass(frozen=True, slots=True)
