@@ -24,9 +24,12 @@ _STORE: Final[dict[Role, tuple[str, ...]]] = {
     Role.CATALOG_BACK: (*_READ_STREAMS, "$KV.CATALOG.>"),
     Role.PLACER_BACK: (
         *_READ_STREAMS,
+        "$JS.API.STREAM.NAMES",
         "$JS.API.STREAM.PURGE.LEDGER",
         "$JS.API.STREAM.PURGE.OBJ_SNAPSHOTS",
+        "$JS.API.CONSUMER.CREATE.OBJ_SNAPSHOTS",
         "$JS.API.CONSUMER.CREATE.OBJ_SNAPSHOTS.>",
+        "$JS.API.CONSUMER.INFO.OBJ_SNAPSHOTS.>",
         "$JS.API.CONSUMER.DELETE.OBJ_SNAPSHOTS.>",
         "$JS.ACK.OBJ_SNAPSHOTS.>",
         "$JS.FC.>",

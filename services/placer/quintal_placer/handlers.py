@@ -77,7 +77,7 @@ class Handlers:
             if lease is None:
                 return _not_found(ask.lease or ask.request_id or "nothing named")
             await self._durable()
-            return promises.view(lease)
+            return promises.desk.view(lease)
 
         return await self._within_limits(caller, act)
 
@@ -97,7 +97,7 @@ class Handlers:
         """Why the caller's request got what it got."""
 
         async def act(promises: Promises) -> placement.Explanation | Refusal:
-            found = promises.explanations.get((caller.principal, ask.request_id))
+            found = promises.desk.explanations.get((caller.principal, ask.request_id))
             return found or _not_found(f"request {ask.request_id}")
 
         return await self._within_limits(caller, act)
@@ -223,7 +223,7 @@ class Handlers:
         promises = await self._placer.confirm()
         if promises is None:
             return None
-        for (tenant, request_id), found in reversed(promises.explanations.items()):
+        for (tenant, request_id), found in reversed(promises.desk.explanations.items()):
             if request_id == ask.request_id and ask.tenant in {None, tenant}:
                 return found
         return _not_found(f"request {ask.request_id}")
@@ -268,7 +268,7 @@ class Handlers:
         if isinstance(records, Refusal):
             return records
         if records:
-            sequence = await promises.commit(records)
+            sequence = await promises.desk.commit(records)
         else:
             sequence = await self._durable()
         message = "done" if records else "it was so already"
@@ -284,7 +284,7 @@ class Handlers:
             if lease.state in ask.states and tenant in {None, lease.tenant}
         ][: ask.limit]
         return placement.Leases(
-            leases=tuple(promises.view(lease) for lease in found), sequence=sequence
+            leases=tuple(promises.desk.view(lease) for lease in found), sequence=sequence
         )
 
     async def _durable(self) -> int:

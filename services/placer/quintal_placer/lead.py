@@ -196,7 +196,7 @@ class Placer:
         """Append what is where now; gives the sequence it has."""
         assert self.writer is not None
         record = ledger.Census(at_ms=self.writer.now_ms(), cause=cause, rows=self.state.census())
-        return await promises.commit([record])
+        return await promises.desk.commit([record])
 
     async def _beats_out(self) -> None:
         assert self.writer is not None
@@ -233,7 +233,7 @@ class Placer:
         if promises is None or self.writer is None:
             return None
         if not self.sure:
-            await promises.commit([ledger.Tick(at_ms=self.writer.now_ms())])
+            await promises.desk.commit([ledger.Tick(at_ms=self.writer.now_ms())])
         return self.promises
 
     def _on_connection(self, connected: bool) -> None:  # noqa: FBT001 - the driver's own word
@@ -255,11 +255,11 @@ class Placer:
                 continue
             if self._outage:
                 self._outage = False
-                promises.grace()
+                promises.ends.grace()
                 await self.watch.after_outage()
-            promises.expire()
+            promises.ends.expire()
             promises.work_queue()
-            promises.send_ends(self._clock.monotonic_s())
+            promises.ends.send_ends(self._clock.monotonic_s())
             self._tick(promises)
             slow += 1
             if slow % 5 == 0:
@@ -286,7 +286,6 @@ class Placer:
         except BusUnavailable as exc:
             log.warning("beginning to lead: %s", exc)
             return False
-        promises.watch_deadlines()
         promises.resume()
         return True
 
@@ -295,7 +294,7 @@ class Placer:
         assert self.writer is not None
         silent_s = self._clock.monotonic_s() - self.writer.last_append_s
         if self.writer.idle and silent_s >= self.settings.tick_s:
-            promises.commit([ledger.Tick(at_ms=self.writer.now_ms())])
+            promises.desk.commit([ledger.Tick(at_ms=self.writer.now_ms())])
 
     async def _adopt(self, promises: Promises) -> None:
         """A newer head of the catalog becomes what decisions use; one that is down is no news."""
@@ -310,7 +309,7 @@ class Placer:
             return
         records = facts.adoption_records(self.state, catalog, self.writer.now_ms())
         self.state.adopt_catalog(catalog)
-        promises.commit(records)
+        promises.desk.commit(records)
         log.info("catalog revision %d adopted", catalog.revision)
 
     async def _slow_round(self, promises: Promises) -> None:
@@ -320,7 +319,7 @@ class Placer:
         except BusUnavailable:
             return
         share = 100 * int(info["state"]["bytes"]) // LEDGER_BYTES_MAX
-        promises.ledger_full = share >= self.settings.ledger_full_percent
+        promises.desk.ledger_full = share >= self.settings.ledger_full_percent
 
     # --- snapshots ----------------------------------------------------------------------------
 

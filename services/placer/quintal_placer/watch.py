@@ -101,14 +101,14 @@ class Watch:
         assert self._writer is not None
         records = facts.inventory_records(self._state, inventory, self._writer.now_ms())
         for start in range(0, len(records), RECORDS_AT_ONCE):
-            self._promises.commit(records[start : start + RECORDS_AT_ONCE])
+            self._promises.desk.commit(records[start : start + RECORDS_AT_ONCE])
 
     def _health(self, event: nodes.HealthEvent) -> None:
         assert self._promises is not None
         assert self._writer is not None
         records = facts.health_records(self._state, event, self._writer.now_ms())
         if records:
-            self._promises.commit(records)
+            self._promises.desk.commit(records)
 
     def _heartbeat(self, beat: nodes.Heartbeat) -> None:
         assert self._writer is not None
@@ -139,7 +139,7 @@ class Watch:
         records = facts.reboot_records(self._state, node, now_ms)
         update = {"at_ms": now_ms, "boot_id": boot_id}
         records.append(self._state.facts[node].model_copy(update=update))
-        self._promises.commit(records)
+        self._promises.desk.commit(records)
 
     def _returned(self, name: str, now_ms: int) -> None:
         """A suspect node that is heard is ready; a lost one must be heard for a while first."""
@@ -156,7 +156,7 @@ class Watch:
         record = ledger.LivenessChanged(
             at_ms=self._writer.now_ms(), node=name, liveness=liveness, heard_ms=heard_ms
         )
-        self._promises.commit([record])
+        self._promises.desk.commit([record])
 
     # --- lease sets ---------------------------------------------------------------------------
 
@@ -180,7 +180,7 @@ class Watch:
         ask = agents.set_ask(self._state, node, inventory_wanted=inventory_wanted)
         released = await self._agents.set(node, ask)
         for lease in set(released or ()) & set(ask.ended):
-            self._promises.acknowledged(lease, node)
+            self._promises.ends.acknowledged(lease, node)
 
     # --- silence ------------------------------------------------------------------------------
 

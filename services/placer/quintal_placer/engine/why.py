@@ -199,10 +199,18 @@ def _finding(  # noqa: C901, PLR0911, PLR0912 - a list of cases, each a line
     if len(usable) < option.cards:
         return _unusable(now, [d for d in its if not d.usable])
     if free >= option.cards:
-        return _Finding(11, "no_capacity", "CPU or memory of the node is held", shelf.pool)
+        return _Finding(11, "no_capacity", _beside(node, ask), shelf.pool, free=free)
     if free:
         return _Finding(10, "fragmented", "fewer free than asked", shelf.pool, free=free)
     return _Finding(9, "no_capacity", "held", shelf.pool)
+
+
+def _beside(node: Node, ask: Ask) -> str:
+    """The cards are free; then it is the rest of the node, or the gang."""
+    short = node.cpu_milli - node.cpu_held < ask.cpu_milli
+    if short or node.memory_bytes - node.memory_held < ask.memory_bytes:
+        return "CPU or memory of the node is held"
+    return "free, but too few such nodes for the gang"
 
 
 def _unusable(now: Callable[[int, str, str], _Finding], devices: list[Device]) -> _Finding:

@@ -1,0 +1,117 @@
+"""Leases that an outside scheduler opens on devices of its own choice. Pure.
+
+Choice, cordon, taint and foreign use are skipped; no device twice (law 1), the id decides (law 3),
+and every millisecond is metered (law 8). Quota that is over-run is recorded, unless the Quota
+says that it refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from quintal.contracts import ledger, placement
+from quintal.contracts.message import Refusal
+from quintal.contracts.placement import LeaseDevice
+from quintal.errors import Code, Owner
+from quintal_placer import views
+from quintal_placer.desk import Desk, lease_device
+from quintal_placer.engine.asks import Offer
+from quintal_placer.engine.fleet import Device
+from quintal_placer.engine.leases import State
+from quintal_placer.state import Lease
+
+
+def adoption_record(desk: Desk, ask: placement.AdoptAsk) -> ledger.LeaseGranted | Refusal:
+    """The grant that adopts, or why it cannot be."""
+    catalog = desk.state.catalog
+    node = desk.state.fleet.nodes.get(ask.node)
+    if node is None:
+        return Refusal(code=Code.NOT_FOUND, message=f"no node {ask.node}")
+    tenant = catalog.tenants.get(ask.tenant)
+    if tenant is None:
+        return Refusal(code=Code.NOT_FOUND, message=f"no tenant {ask.tenant}")
+    if ask.project is not None and ask.project not in tenant.projects:
+        return Refusal(code=Code.INVALID_REQUEST, message=f"no project {ask.project}")
+    profile = catalog.profiles.get(ask.profile or "")
+    if ask.profile is not None and profile is None:
+        return Refusal(code=Code.INVALID_REQUEST, message=f"no profile {ask.profile}")
+    workload_class = profile.workload_class if profile else ask.workload_class
+    assert workload_class is not None
+    found: list[LeaseDevice] = []
+    for name in dict.fromkeys(ask.devices):
+        device = _named(node.devices.values(), name)
+        taken = _taken(desk, device, name, ask.node, workload_class)
+        if isinstance(taken, Refusal):
+            return taken
+        found.append(taken)
+    if len({device.uuid for device in found}) < len(found):
+        return Refusal(code=Code.INVALID_REQUEST, message="a device is named twice")
+    lease, token = desk.next()
+    at_ms = desk.writer.now_ms()
+    record = ledger.LeaseGranted(
+        at_ms=at_ms,
+        lease=lease,
+        token=token,
+        tenant=ask.tenant,
+        project=ask.project or "",
+        profile=ask.profile or "",
+        workload_class=workload_class,
+        labels=ask.labels,
+        adopt=ask,
+        devices=tuple(found),
+        ttl_ms=ask.ttl_ms,
+        deadline_ms=at_ms + ask.ttl_ms,
+        bound=True,
+        catalog_revision=desk.state.adopted[0],
+    )
+    return _within_quota(desk, ask, record)
+
+
+def _taken(
+    desk: Desk, device: Device | None, name: str, node: str, workload_class: str
+) -> LeaseDevice | Refusal:
+    if device is None:
+        return Refusal(code=Code.NOT_FOUND, message=f"{node} has no device {name}")
+    if device.holder is not None:
+        return Refusal(
+            code=Code.CONFLICT,
+            message=f"{device.uuid} is held by lease {device.holder}",
+            owner=Owner.INFRASTRUCTURE,
+        )
+    rating = desk.state.catalog.rating(device.model or "", workload_class)
+    if rating is None:
+        return Refusal(
+            code=Code.UNRATED,
+            message=f"{device.model or device.name} has no rating in {workload_class}",
+            owner=Owner.CATALOG,
+        )
+    micro = rating.micro * (device.cores if rating.per == "core" else 1)
+    offer = Offer(device.model or "", "", device.kind, micro, rating.version, rating.provenance)
+    return lease_device(device, offer)
+
+
+def _within_quota(
+    desk: Desk, ask: placement.AdoptAsk, record: ledger.LeaseGranted
+) -> ledger.LeaseGranted | Refusal:
+    """Over-run is recorded, unless the Quota says that it refuses."""
+    trial = Lease(record.lease, ask.tenant, "", "", State.GRANTED, granted=record)
+    trial.devices = record.devices
+    for holding in desk.state.holdings(trial):
+        excess = desk.state.quotas.exceeded(holding)
+        if excess is None:
+            continue
+        refusal = views.over_quota(excess)
+        quota = desk.state.catalog.quotas.get(ask.tenant)
+        if quota is not None and quota.adopt == "refuse":
+            return refusal
+        over = {str(refusal.details["cap"]): str(refusal.details["over_by"])}
+        return record.model_copy(update={"over_by": over})
+    return record
+
+
+def _named(devices: Iterable[Device], name: str) -> Device | None:
+    """By uuid; by display index only where that is the name's form."""
+    for device in devices:
+        if device.uuid == name or (name.isdecimal() and device.index == int(name)):
+            return device
+    return None

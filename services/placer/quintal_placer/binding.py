@@ -1,0 +1,219 @@
+"""From granted to bound: append, ask the agents, and where they refuse, give other devices.
+
+A refusal moves the lease before anyone was told of the old devices. Silence is not a refusal: the
+agent may hold them, so that they stay held until it has said otherwise, and the request gets
+another lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from quintal.contracts import ledger
+from quintal.contracts.message import Refusal
+from quintal.contracts.placement import PlaceAsk
+from quintal_placer import agents
+from quintal_placer.agents import Agents, Bound, NotBound, Unclear
+from quintal_placer.desk import Decided, Desk
+from quintal_placer.ends import Deadlines
+from quintal_placer.engine.leases import State
+from quintal_placer.state import Lease
+from quintal_placer.tasks import report
+
+ATTEMPTS_MAX: Final = 3
+"""Grants tried for one request whose binds have no answer."""
+
+
+class Binding:
+    """The binds that are under way."""
+
+    def __init__(self, desk: Desk, hands: Agents, deadlines: Deadlines) -> None:
+        self._desk = desk
+        self._state = desk.state
+        self._writer = desk.writer
+        self._agents = hands
+        self._deadlines = deadlines
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def grant(
+        self,
+        tenant: str,
+        ask: PlaceAsk,
+        decided: Decided,
+        queued: str | None = None,
+    ) -> tuple[Lease, asyncio.Future[int]]:
+        """Append the grant (of a queued lease, or a new one) and begin to bind it."""
+        name, token = self._desk.next()
+        record = self._desk.record(queued or name, token, tenant, ask, decided)
+        appended = self._desk.commit([record])
+        lease = self._state.leases[record.lease]
+        self._deadlines.watch(lease)
+        if not record.bound:
+            self._start(lease, appended)
+        return lease, appended
+
+    def _start(self, lease: Lease, appended: asyncio.Future[int] | None) -> None:
+        task = asyncio.create_task(self._bind(lease, appended))
+        self._tasks[lease.lease] = task
+        task.add_done_callback(report)
+
+    async def _bind(self, lease: Lease, appended: asyncio.Future[int] | None) -> None:
+        """Append, bind, and say `bound` with the next group; move or give up where it fails."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + self._desk.settings.binding_s
+        avoid: set[tuple[str, str]] = set()
+        try:
+            if appended is not None:
+                await asyncio.shield(appended)
+            while lease.state is State.GRANTED:
+                token = lease.token
+                results = await asyncio.gather(
+                    *(self._agents.bind(n, agents.bound_lease(lease, n)) for n in lease.nodes)
+                )
+                if not _still(lease, token):
+                    return
+                if all(isinstance(result, Bound) for result in results):
+                    self._desk.commit(
+                        [ledger.LeaseBound(at_ms=self._writer.now_ms(), lease=lease.lease)]
+                    )
+                    return
+                moved = self._rebind(lease, results, avoid, late=loop.time() > until_s)
+                if moved is None:
+                    return
+                await asyncio.shield(moved)
+        finally:
+            self._tasks.pop(lease.lease, None)
+
+    def _rebind(
+        self,
+        lease: Lease,
+        results: Sequence[Bound | NotBound | Unclear],
+        avoid: set[tuple[str, str]],
+        *,
+        late: bool,
+    ) -> asyncio.Future[int] | None:
+        """What follows a bind that failed: other devices (the future of that append), or an end."""
+        at_ms = self._writer.now_ms()
+        refused = [result for result in results if isinstance(result, NotBound)]
+        disputes = [record for result in refused for record in self._disputes(lease, result, at_ms)]
+        avoid.update((d.node, d.uuid) for r in refused for d in lease.devices if d.node == r.node)
+        request = lease.granted.request if lease.granted else None
+        assert request is not None
+        if len(refused) < len(results):
+            # Some agent holds it, or may: nothing is free before it has said so.
+            self._desk.commit(
+                [
+                    *disputes,
+                    ledger.LeaseEnding(
+                        at_ms=at_ms, lease=lease.lease, reason="bind_unknown", effective_ms=at_ms
+                    ),
+                ]
+            )
+            return None
+        if disputes:
+            self._desk.commit(disputes)
+        decided = None if late else self._elsewhere(lease, request, frozenset(avoid))
+        if decided is None or isinstance(decided, Refusal):
+            told = refused[0]
+            self._desk.commit(
+                [
+                    ledger.LeaseFailed(
+                        at_ms=at_ms, lease=lease.lease, code=told.code, message=told.message
+                    )
+                ]
+            )
+            return None
+        _, token = self._desk.next()
+        fresh = self._desk.record(lease.lease, token, lease.tenant, request, decided)
+        return self._desk.commit(
+            [
+                ledger.LeaseMoved(
+                    at_ms=self._writer.now_ms(),
+                    lease=lease.lease,
+                    token=token,
+                    devices=fresh.devices,
+                    cpu_milli=fresh.cpu_milli,
+                    memory_bytes=fresh.memory_bytes,
+                )
+            ]
+        )
+
+    def _elsewhere(
+        self, lease: Lease, request: PlaceAsk, avoid: frozenset[tuple[str, str]]
+    ) -> Decided | Refusal:
+        """Another place for a lease: its own hold on quota must not stand in its way."""
+        holdings = self._state.holdings(lease)
+        for holding in holdings:
+            self._state.quotas.drop(holding)
+        try:
+            return self._desk.decide(lease.tenant, request, avoid)
+        finally:
+            for holding in holdings:
+                self._state.quotas.add(holding)
+
+    def _disputes(self, lease: Lease, result: NotBound, at_ms: int) -> Iterable[ledger.AnyRecord]:
+        """An agent that refuses a device has a reason: nobody is given it until it is cleared."""
+        if not result.reached:
+            return
+        for device in lease.devices:
+            if device.node == result.node and result.device in {"", device.uuid}:
+                yield ledger.DisputeChanged(
+                    at_ms=at_ms,
+                    node=device.node,
+                    uuid=device.uuid,
+                    disputed=True,
+                    reason=f"{result.code}: {result.message}"[:200],
+                )
+
+    async def settled(self, lease: Lease) -> Lease:
+        """The answer for a request that has a lease, once its binding is over and durable."""
+        for _ in range(ATTEMPTS_MAX):
+            task = self._tasks.get(lease.lease)
+            if task is not None:
+                await asyncio.wait({task})
+            if lease.state is not State.ENDING or lease.reason != "bind_unknown":
+                break
+            again = self._again(lease)
+            if again is None:
+                break
+            lease, appended = again
+            await appended
+        await self._writer.barrier()
+        return lease
+
+    def _again(self, lease: Lease) -> tuple[Lease, asyncio.Future[int]] | None:
+        """Another grant for a request whose bind has no answer; its old devices stay held."""
+        newest = self._desk.by_request(lease.tenant, lease.request_id)
+        if newest is not None and newest is not lease:
+            done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+            done.set_result(self._writer.sequence)
+            return newest, done
+        request = lease.granted.request if lease.granted else None
+        if request is None:
+            return None
+        avoid = frozenset((d.node, d.uuid) for d in lease.devices)
+        decided = self._desk.decide(lease.tenant, request, avoid)
+        if isinstance(decided, Refusal):
+            return None
+        return self.grant(lease.tenant, request, decided)
+
+    async def close(self) -> None:
+        """Stop what is under way; what was appended is found again by whoever leads next."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=1)
+
+    def resume(self) -> None:
+        """After a takeover: bind what was granted (the same token again is the same bind)."""
+        for lease in list(self._state.live.values()):
+            if lease.state is State.GRANTED:
+                self._start(lease, None)
+
+
+def _still(lease: Lease, token: int) -> bool:
+    """Nobody released or moved it while its agents were asked."""
+    return lease.state is State.GRANTED and lease.token == token

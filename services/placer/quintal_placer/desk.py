@@ -1,0 +1,246 @@
+"""The leader's desk: the state, its writer, and how one decision is made, recorded, committed.
+
+Every decision runs to its end without an await and is applied at once; what awaits is the append.
+Whoever is not told yet has been promised nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from quintal.contracts import ledger, placement
+from quintal.contracts.message import Refusal
+from quintal.contracts.placement import LeaseDevice, PlaceAsk
+from quintal.errors import Code, Owner
+from quintal.units import PARTS
+from quintal_placer import asking, views
+from quintal_placer.announcer import Announcer
+from quintal_placer.asking import Market, Terms
+from quintal_placer.engine import placing
+from quintal_placer.engine.asks import Ask, Offer
+from quintal_placer.engine.fleet import Device
+from quintal_placer.engine.placing import Chosen
+from quintal_placer.engine.why import why
+from quintal_placer.ledger import LedgerWriter
+from quintal_placer.settings import Settings
+from quintal_placer.state import Lease, PlacerState
+
+EXPLANATIONS_MAX: Final = 20_000
+
+Decided = tuple[Ask, Terms, Chosen]
+"""What was asked of the engine, what a grant freezes, and what the engine chose."""
+
+
+class Desk:
+    """What all acts of a leader share. Made when this placer takes the lead."""
+
+    def __init__(
+        self, settings: Settings, state: PlacerState, writer: LedgerWriter, announcer: Announcer
+    ) -> None:
+        self.settings = settings
+        self.state = state
+        self.writer = writer
+        self._announcer = announcer
+        self._market = Market.at(state.catalog, writer.now_ms())
+        self._count = 0
+        self.explanations: OrderedDict[tuple[str, str], placement.Explanation] = OrderedDict()
+        self.ledger_full = False
+
+    @property
+    def market(self) -> Market:
+        """The catalog as it stands now."""
+        if not self._market.serves(self.state.catalog, self.writer.now_ms()):
+            self._market = Market.at(self.state.catalog, self.writer.now_ms())
+        return self._market
+
+    def commit(self, records: Sequence[ledger.AnyRecord]) -> asyncio.Future[int]:
+        """Apply and append; the news goes out once it is durable."""
+        appended = self.writer.propose(records)
+        self._announcer.after(appended, self.state, records)
+        return appended
+
+    def decide(
+        self, tenant: str, ask: PlaceAsk, avoid: frozenset[tuple[str, str]] = frozenset()
+    ) -> Decided | Refusal:
+        """One decision, for real and dry runs alike; kept for `explain`."""
+        decided = self._decided(tenant, ask, avoid)
+        self._explain(tenant, ask, decided)
+        return decided
+
+    def _decided(
+        self, tenant: str, ask: PlaceAsk, avoid: frozenset[tuple[str, str]]
+    ) -> Decided | Refusal:
+        if self.ledger_full or self.writer.full:
+            return Refusal(
+                code=Code.LEDGER_FULL,
+                message="the ledger is nearly full: ends and releases go on, grants do not",
+                owner=Owner.INFRASTRUCTURE,
+            )
+        translated = asking.translate(self.market, tenant, ask)
+        if isinstance(translated, Refusal):
+            return translated
+        engine_ask, terms = translated
+        if not self.state.quotas.defined(tenant, engine_ask.workload_class):
+            return Refusal(
+                code=Code.NO_QUOTA_DEFINED,
+                message=f"{tenant} has no quota in class {engine_ask.workload_class}",
+                owner=Owner.CATALOG,
+            )
+        engine_ask = replace(engine_ask, avoid=avoid)
+        outcome = placing.decide(self.state.fleet, self.state.quotas, engine_ask)
+        if isinstance(outcome, Chosen):
+            return engine_ask, terms, outcome
+        if outcome.excess is not None:
+            return views.over_quota(outcome.excess)
+        reasons = why(self.state.fleet, engine_ask)
+        return views.refusal(reasons, engine_ask.closed_pools)
+
+    def _explain(self, tenant: str, ask: PlaceAsk, decided: Decided | Refusal) -> None:
+        key = (tenant, ask.request_id)
+        self.explanations[key] = _explanation(
+            ask.request_id, decided, self.writer.now_ms(), self.state.adopted[0]
+        )
+        self.explanations.move_to_end(key)
+        while len(self.explanations) > EXPLANATIONS_MAX:
+            self.explanations.popitem(last=False)
+
+    def next(self) -> tuple[str, int]:
+        """A lease id and a fencing token, both newer than any before."""
+        self._count += 1
+        epoch = self.state.epoch
+        return f"l{epoch}-{self._count}", (epoch << 24) + self._count
+
+    def record(
+        self, name: str, token: int, tenant: str, ask: PlaceAsk, decided: Decided
+    ) -> ledger.LeaseGranted:
+        """The grant, as the ledger will have it; nothing is applied yet."""
+        engine_ask, terms, chosen = decided
+        at_ms = self.writer.now_ms()
+        option = chosen.option
+        names = [pick.node for pick in chosen.picks]
+        return ledger.LeaseGranted(
+            at_ms=at_ms,
+            lease=name,
+            token=token,
+            tenant=tenant,
+            project=terms.project,
+            profile=terms.profile,
+            workload_class=terms.workload_class,
+            labels=ask.labels,
+            request=ask,
+            devices=_lease_devices(chosen),
+            cpu_milli=self._cpu(engine_ask, chosen),
+            memory_bytes=dict.fromkeys(names, engine_ask.memory_bytes),
+            variant=option.variant,
+            image=option.image or terms.image,
+            args=option.args,
+            precision=option.precision,
+            billing=terms.billing,
+            nominal_micro=terms.nominal_micro,
+            fence=terms.fence,
+            ttl_ms=terms.ttl_ms,
+            deadline_ms=at_ms + terms.ttl_ms,
+            bound=ask.bind == "none",
+            catalog_revision=self.state.adopted[0],
+        )
+
+    def _cpu(self, ask: Ask, chosen: Chosen) -> dict[str, int]:
+        """A CPU that is leased as a device takes the node's cores with it: counted once."""
+        nodes = self.state.fleet.nodes
+        whole = chosen.offer.kind == "cpu"
+        return {
+            pick.node: nodes[pick.node].cpu_milli if whole else ask.cpu_milli
+            for pick in chosen.picks
+        }
+
+    def view(self, lease: Lease) -> placement.Lease:
+        """The lease as its tenant sees it."""
+        return views.lease_view(
+            self.state,
+            self.market,
+            lease,
+            now_ms=self.writer.now_ms(),
+            sequence=self.writer.sequence,
+        )
+
+    def own(self, tenant: str, name: str) -> Lease | None:
+        """A lease by its name, of this tenant alone."""
+        lease = self.state.leases.get(name)
+        return lease if lease is not None and lease.tenant == tenant else None
+
+    def by_request(self, tenant: str, request_id: str) -> Lease | None:
+        """The lease that a request id decided."""
+        name = self.state.by_request.get((tenant, request_id))
+        return self.state.leases.get(name) if name is not None else None
+
+
+def _lease_devices(chosen: Chosen) -> tuple[LeaseDevice, ...]:
+    return tuple(
+        lease_device(
+            device, replace(chosen.offer, rating_micro=placing.device_micro(chosen.offer, device))
+        )
+        for pick in chosen.picks
+        for device in pick.devices
+    )
+
+
+def lease_device(device: Device, offer: Offer) -> LeaseDevice:
+    """A device as a lease names it, its rating frozen."""
+    return LeaseDevice(
+        node=device.node,
+        uuid=device.uuid,
+        index=device.index,
+        vendor=device.vendor,
+        model=device.model or "",
+        pool=device.pool,
+        parts=PARTS,
+        rating_micro=offer.rating_micro,
+        rating_version=offer.rating_version,
+        provenance=offer.provenance,
+        memory_bytes=device.memory_bytes,
+    )
+
+
+def _explanation(
+    request_id: str,
+    decided: Decided | Refusal,
+    at_ms: int,
+    revision: int,
+) -> placement.Explanation:
+    if isinstance(decided, Refusal):
+        return placement.Explanation(
+            request_id=request_id,
+            verdict=decided.verdict or "refused",
+            at=views.iso(at_ms),
+            catalog_revision=revision,
+            summary=f"{decided.code}: {decided.message}",
+            reasons=decided.reasons,
+            details=decided.details,
+        )
+    ask, _, chosen = decided
+    where = tuple(
+        f"{pick.node}: {', '.join(str(device.index) for device in pick.devices)}"
+        for pick in chosen.picks
+    )
+    return placement.Explanation(
+        request_id=request_id,
+        verdict="placed",
+        at=views.iso(at_ms),
+        catalog_revision=revision,
+        chosen=where,
+        summary=(
+            f"{chosen.offer.model} in pool {chosen.pool}, by objective {ask.objective}, "
+            f"of {chosen.candidates} that would do"
+        ),
+        details={
+            "objective": ask.objective,
+            "candidates": chosen.candidates,
+            "units_micro": chosen.micro,
+            "option": ask.options.index(chosen.option),
+            "provenance": chosen.offer.provenance,
+        },
+    )
