@@ -367,15 +367,15 @@ class Bus:
             ServiceConfig(name=name, version=__version__, description=description),
         )
 
-    async def ping(self, service: str, wait_s: float = 0.5) -> list[dict[str, Any]]:
-        """Every instance of `service` that answers `$SRV.PING` within `wait_s`."""
+    async def ping(self, wait_s: float = 0.5) -> list[dict[str, Any]]:
+        """What every service instance says to `$SRV.PING` within `wait_s`: its name and version."""
         inbox = self.client.new_inbox()
         subscription = await self.client.subscribe(inbox)
         found: list[dict[str, Any]] = []
         loop = asyncio.get_running_loop()
         give_up = loop.time() + wait_s
         try:
-            await self.client.publish(f"$SRV.PING.{service}", b"", reply=inbox)
+            await self.client.publish("$SRV.PING", b"", reply=inbox)
             while (left := give_up - loop.time()) > 0:
                 msg = await subscription.next_msg(timeout=left)
                 if msg.data:

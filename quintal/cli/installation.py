@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -50,8 +51,7 @@ def doctor() -> None:
 
     check("server reachable", _server)
     check("synced before acknowledged", _synced)
-    for service in SERVICES:
-        check(f"{service} answers", lambda service=service: _service(service))  # type: ignore[misc]
+    check("services answer", _services)
     check("fleet and ledger", _fleet)
     check("room on disk", _room)
     check("clock", _clock)
@@ -93,18 +93,21 @@ def _synced() -> str:
     return f"nats-server {said['version']}, sync_interval always"
 
 
-def _service(name: str) -> str:
+def _services() -> str:
     from quintal.bus import Bus
     from quintal.errors import SetupError
 
     async def ping() -> list[dict[str, Any]]:
         async with await Bus.connect(session.access(), wait_s=3) as bus:
-            return await bus.ping(name)
+            return await bus.ping()
 
-    found = asyncio.run(ping())
-    if not found:
-        raise SetupError(f"nobody answers $SRV.PING.{name}: see its log in DIR/logs")
-    return f"{len(found)} instance(s), version {found[0].get('version', '?')}"
+    found = Counter(
+        str(one.get("name", "")).removeprefix("quintal-") for one in asyncio.run(ping())
+    )
+    silent = [name for name in SERVICES if not found[name]]
+    if silent:
+        raise SetupError(f"{', '.join(silent)} do not answer $SRV.PING: see DIR/logs")
+    return ", ".join(f"{count} x {name}" for name, count in sorted(found.items()))
 
 
 def _fleet() -> str:

@@ -60,7 +60,7 @@ def refusal(said: Refusal) -> None:
     if chosen.output is not Output.TABLE:
         _data(said.model_dump(mode="json"), chosen.output)
         return
-    verdict = f" ({said.verdict})" if said.verdict else ""
+    verdict = f" ({said.verdict})" if said.verdict and said.verdict != said.code else ""
     complain(f"refused: {said.code}{verdict}: {said.message}  [{said.owner}'s move]")
     for reason in said.reasons:
         names = f": {', '.join(reason.names)}" if reason.names else ""
