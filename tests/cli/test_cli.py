@@ -1,0 +1,124 @@
+"""The command's manners: exit codes, one line per error, units as people read them."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from quintal.cli import render
+from quintal.cli.__main__ import TABLE, _load, run
+from quintal.cli.choices import Output, chosen
+from quintal.cli.placement import duration_ms
+from quintal.contracts.message import Reason, Refusal
+from quintal.errors import Code, Owner
+
+CPU_MS_MAX = 150
+"""More than a bare interpreter."""
+
+
+@pytest.fixture(autouse=True)
+def _as_chosen_by_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("QUINTAL_DATA", "QUINTAL_URL", "QUINTAL_AS", "QUINTAL_TENANT"):
+        monkeypatch.delenv(name, raising=False)
+    chosen.output, chosen.data, chosen.principal, chosen.tenant = Output.TABLE, None, "", ""
+
+
+def test_done_is_0_failed_is_1_and_wrong_usage_is_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["version"]) == 0
+    assert run(["nodes"]) == 1
+    assert run(["nodes", "--bogus"]) == 2
+    assert run(["bogus"]) == 2
+    assert run(["place", "--tenant", "vision"]) == 2
+    assert run(["place", "p", "--tenant", "vision", "--ttl", "soon"]) == 2
+
+
+def test_an_error_is_one_line_that_names_the_thing_and_the_way_out(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run(["nodes", "--data", "here"])
+    said = capsys.readouterr()
+    assert said.out == ""
+    [line] = said.err.splitlines()
+    assert line == (
+        f"quintal: no installation in {tmp_path}/here: start one with `quintal up --data"
+        f" {tmp_path}/here`"
+    )
+
+
+def test_a_refusal_says_code_message_owner_and_reasons(capsys: pytest.CaptureFixture[str]) -> None:
+    reason = Reason(code=Code.CORDONED, count=2, names=("n1", "n2"), pool="gpu", message="fans")
+    said = Refusal(
+        code=Code.NO_CAPACITY, message="nothing free", owner=Owner.INFRASTRUCTURE,
+        verdict="not_now", reasons=(reason,),
+    )  # fmt: skip
+    render.refusal(said)
+    head, line = capsys.readouterr().err.splitlines()
+    assert head == "refused: no_capacity (not_now): nothing free  [infrastructure's move]"
+    assert line.split() == ["2", "x", "cordoned", "in", "gpu", "-", "fans", "[infrastructure]:",
+                            "n1,", "n2"]  # fmt: skip
+    chosen.output = Output.JSON
+    render.refusal(said)
+    assert json.loads(capsys.readouterr().out)["code"] == "no_capacity"
+
+
+@pytest.mark.parametrize(
+    ("output", "read"), [("json", json.loads), ("yaml", yaml.safe_load)], ids=["json", "yaml"]
+)
+def test_every_form_says_the_same(
+    output: str, read: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["version", "-o", output]) == 0
+    assert read(capsys.readouterr().out) == {"version": "0.1.0"}  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("micro", "workload_class", "shown"),
+    [
+        (1_000_000, "train_llm", "1 STU"),
+        (2_500_000, "llm_large", "2.5 SIU"),
+        (1, "vision", "0.000001 vision"),
+        (100_000_000, "train_llm", "100 STU"),
+        (0, "train_llm", "0 STU"),
+    ],
+)
+def test_micro_units_are_shown_exactly(micro: int, workload_class: str, shown: str) -> None:
+    assert render.units(micro, workload_class) == shown
+
+
+def test_durations_are_read_and_shown() -> None:
+    assert [duration_ms(text) for text in ("250ms", "30s", "5m", "2h", "45")] == [
+        250, 30_000, 300_000, 7_200_000, 45_000,
+    ]  # fmt: skip
+    assert [render.duration(ms) for ms in (None, 59_000, 61_000, 7_260_000, 90_000_000)] == [
+        "-", "59s", "1m 1s", "2h 1m", "1d 1h",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(TABLE))
+def test_every_command_of_the_table_is_there_and_says_what_it_does(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _load(name, TABLE[name][0]) is not None
+    assert run([name, "--help"]) == 0
+    assert "Usage: quintal " + name in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["--help"], ["version"]], ids=["help", "version"])
+def test_a_start_costs_little_more_than_a_bare_interpreter(words: list[str]) -> None:
+    bare = min(cpu_ms([sys.executable, "-c", "pass"]) for _ in range(3))
+    ours = min(cpu_ms([sys.executable, "-m", "quintal.cli", *words]) for _ in range(5))
+    assert ours - bare <= CPU_MS_MAX, f"{ours - bare:.0f} ms more"
+
+
+def cpu_ms(command: list[str]) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, capture_output=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return 1000 * (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
