@@ -250,6 +250,9 @@ class Bus:
     async def flush(self, timeout_s: float = 2.0) -> None:
         """Wait until the server has taken all that was published. Raises BusUnavailable."""
         try:
+            # The driver's own flush writes its PING ahead of what it has still buffered, so that
+            # alone it is no barrier: a subscription may reach the server after the PONG.
+            await self.client._flush_pending(force_flush=True)  # noqa: SLF001
             await self.client.flush(timeout=int(max(1, timeout_s)))
         except (nats.errors.Error, TimeoutError, OSError) as exc:
             raise BusUnavailable("flushing") from exc

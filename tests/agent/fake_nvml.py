@@ -3,6 +3,8 @@
 It proves error paths and the order of calls; it proves nothing about a device.
 """
 
+# ruff: noqa: N802, N815 - the names are the library's
+
 from __future__ import annotations
 
 from types import SimpleNamespace
@@ -60,8 +62,7 @@ class FakeNvml:
         return device
 
     def nvmlDeviceGetMemoryInfo(self, handle: dict[str, Any], version: int | None = None) -> Any:
-        answer = _answer(handle, "MemoryInfo" if version is None else "MemoryInfo_v2")
-        return answer
+        return _answer(handle, "MemoryInfo" if version is None else "MemoryInfo_v2")
 
     def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: dict[str, Any], at: int) -> Any:
         parts = handle.get("migs", {})
@@ -94,7 +95,9 @@ def a_gpu(at: int = 0, **more: Any) -> dict[str, Any]:
         "Name": "NVIDIA H100 80GB HBM3",
         "Serial": f"165{at}",
         "PciInfo": SimpleNamespace(
-            busId=f"00000000:{0x1B + at:02X}:00.0", pciDeviceId=0x233010DE, pciSubSystemId=0x16C110DE
+            busId=f"00000000:{0x1B + at:02X}:00.0",
+            pciDeviceId=0x233010DE,
+            pciSubSystemId=0x16C110DE,
         ),
         "MemoryInfo_v2": memory,
         "UtilizationRates": SimpleNamespace(gpu=12, memory=3),

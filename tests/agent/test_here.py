@@ -62,6 +62,9 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
 
 
 def test_asking_loads_nothing_heavy() -> None:
-    code = "import quintal.here, sys; print([m for m in ('pydantic', 'nats', 'yaml') if m in sys.modules])"
+    code = (
+        "import quintal.here, sys\n"
+        "print([m for m in ('pydantic', 'nats', 'yaml') if m in sys.modules])"
+    )
     said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert said.stdout.strip() == "[]"

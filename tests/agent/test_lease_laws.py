@@ -49,7 +49,9 @@ def over(state: LeaseSet) -> dict[str, int]:
 
 @settings(max_examples=300, deadline=None)
 @given(histories)
-def test_fences_never_go_back_and_no_device_is_held_twice(history: list[tuple[str, object]]) -> None:
+def test_fences_never_go_back_and_no_device_is_held_twice(
+    history: list[tuple[str, object]],
+) -> None:
     state = LeaseSet()
     for what, body in history:
         after = act(state, what, body)

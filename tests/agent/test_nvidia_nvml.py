@@ -63,7 +63,11 @@ def test_a_device_is_told_in_base_units() -> None:
     held.observe()
     seen = held.observe()
     (device,) = seen.devices
-    assert (device.uuid, device.pci_address, device.pci_id) == ("GPU-0", "0000:1b:00.0", "10de:2330")
+    assert (device.uuid, device.pci_address, device.pci_id) == (
+        "GPU-0",
+        "0000:1b:00.0",
+        "10de:2330",
+    )
     assert device.memory_bytes == 85_520_809_984
     assert device.readings["power_watts"].value == 68.18
     assert device.readings["energy_joules"].value == 1234.567

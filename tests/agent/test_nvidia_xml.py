@@ -10,6 +10,12 @@ from quintal_agent.probes.probe import Device, Observation
 from quintal_agent.probes.table import read_capture
 
 GIB = 2**30
+DEPRECATED = "Requested functionality has been deprecated"
+
+
+def in_new_power(which: str, text: str) -> str:
+    leaf = f"{which}_power_draw"
+    return f"<gpu_power_readings><{leaf}>{text}</{leaf}></gpu_power_readings>"
 
 
 def gpu(body: str = "", *, bus: str = "00000000:1B:00.0", uuid: str | None = "GPU-1") -> str:
@@ -50,10 +56,8 @@ def test_a_schema_nobody_has_seen_is_read_by_its_elements() -> None:
     [
         "<power_readings><power_draw>68.18 W</power_draw></power_readings>",
         "<gpu_power_readings><power_draw> 68.18 W </power_draw></gpu_power_readings>",
-        "<gpu_power_readings><average_power_draw>68.18 W</average_power_draw>"
-        "<instant_power_draw>70.00 W</instant_power_draw></gpu_power_readings>",
-        "<gpu_power_readings><average_power_draw>N/A</average_power_draw>"
-        "<instant_power_draw>68.18 W</instant_power_draw></gpu_power_readings>",
+        in_new_power("average", "68.18 W") + in_new_power("instant", "70.00 W"),
+        in_new_power("average", "N/A") + in_new_power("instant", "68.18 W"),
     ],
 )
 def test_power_is_found_under_every_name_it_has_had(body: str) -> None:
@@ -115,7 +119,9 @@ def test_case_j02_a_number_out_of_range_is_dropped_and_its_neighbours_stay(text:
 
 
 def test_the_margin_to_the_limit_is_no_temperature() -> None:
-    body = "<temperature><gpu_temp>N/A</gpu_temp><gpu_temp_tlimit>59 C</gpu_temp_tlimit></temperature>"
+    body = (
+        "<temperature><gpu_temp>N/A</gpu_temp><gpu_temp_tlimit>59 C</gpu_temp_tlimit></temperature>"
+    )
     device = one(body)
     assert value(device, "temperature_celsius") == (None, "unsupported")
     assert all(reading.value != 59 for reading in device.readings.values())
@@ -161,8 +167,7 @@ def test_case_i03_a_lost_device_fails_alone_and_keeps_its_identity() -> None:
         ("<gpu_recovery_action>Drain and Reset</gpu_recovery_action>", "degraded"),
         ("<gpu_reset_status><reset_required>Yes</reset_required></gpu_reset_status>", "failed"),
         (
-            "<gpu_reset_status><reset_required>Requested functionality has been deprecated"
-            "</reset_required></gpu_reset_status>",
+            f"<gpu_reset_status><reset_required>{DEPRECATED}</reset_required></gpu_reset_status>",
             "ok",
         ),
         ("<remapped_rows>N/A</remapped_rows>", "ok"),
@@ -184,9 +189,7 @@ def test_devices_that_the_driver_counts_and_does_not_describe_are_told() -> None
 
 def test_without_a_uuid_the_address_is_the_identity() -> None:
     assert one("", uuid="N/A").uuid == "pci-0000:1b:00.0"
-    shared = nvidia_xml.parse(
-        log(gpu(bus="00000000:1B:00.0"), gpu(bus="00000000:1C:00.0"))
-    )
+    shared = nvidia_xml.parse(log(gpu(bus="00000000:1B:00.0"), gpu(bus="00000000:1C:00.0")))
     assert len({device.uuid for device in shared.devices}) == 2
 
 

@@ -16,7 +16,9 @@ WHO = Identity(node="n1", boot_id="boot-1", labels=(("rack", "r1"),))
 BOUNDS = Bounds()
 
 
-def said(*observations: Observation, held: frozenset[str] = frozenset(), **more: object) -> Inventory:
+def said(
+    *observations: Observation, held: frozenset[str] = frozenset(), **more: object
+) -> Inventory:
     body: dict[str, object] = {"health": {}, "bounds": BOUNDS, "sequence": 1, "at_ms": 5}
     return report.inventory(WHO, observations, held=held, **(body | more))  # type: ignore[arg-type]
 
@@ -35,7 +37,9 @@ def test_an_inventory_joins_the_host_and_every_vendor() -> None:
     inventory = said(host, gpus)
     assert [device.uuid for device in inventory.devices] == ["cpu-n1", GPU]
     assert (inventory.cpu_milli, inventory.stack.drivers) == (8000, {"nvidia": "570"})
-    assert [(p.code, p.vendor, p.device) for p in inventory.problems] == [("lost", "nvidia", "GPU-b")]
+    assert [(p.code, p.vendor, p.device) for p in inventory.problems] == [
+        ("lost", "nvidia", "GPU-b")
+    ]
 
 
 def test_case_h04_memory_held_without_a_lease_is_foreign_and_with_one_it_is_not() -> None:
@@ -68,7 +72,9 @@ def test_a_device_without_a_vendors_identity_is_named_within_its_node() -> None:
 
 
 def test_case_g07_an_old_look_is_stale_and_then_unknown() -> None:
-    look = seen(a_device(readings={"power_watts": reading(70.0), "x_count": reading(None, "unsupported")}))
+    look = seen(
+        a_device(readings={"power_watts": reading(70.0), "x_count": reading(None, "unsupported")})
+    )
     fresh = report.aged(Sighting(look, 5), BOUNDS).devices[0]
     stale = report.aged(Sighting(look, 30), BOUNDS).devices[0]
     blind = report.aged(Sighting(look, 90), BOUNDS)
@@ -101,6 +107,7 @@ def test_a_fault_in_between_starts_the_count_of_clean_looks_anew() -> None:
 
 def test_only_transitions_are_events() -> None:
     ok, lost = Settled(DeviceHealth.OK), Settled(DeviceHealth.FAILED, "lost")
+
     def events(before: dict[str, Settled], now: dict[str, Settled]) -> list[tuple[object, ...]]:
         found = report.transitions(before, now, identity=WHO, at_ms=7)
         return [(event.device, event.before, event.after, event.code) for event in found]
@@ -146,7 +153,9 @@ def test_case_j04_full_utilization_at_idle_power_is_implausible() -> None:
 
 
 def test_a_counter_that_falls_begins_a_new_epoch() -> None:
-    def at(joules: float | None, known: dict[str, readings.Epoch], ms: int) -> dict[str, readings.Epoch]:
+    def at(
+        joules: float | None, known: dict[str, readings.Epoch], ms: int
+    ) -> dict[str, readings.Epoch]:
         quality = "ok" if joules is not None else "unavailable"
         device = a_device(readings={"energy_joules": reading(joules, quality)})
         return readings.settle_epochs(known, (device,), at_ms=ms)

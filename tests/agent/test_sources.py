@@ -136,7 +136,11 @@ async def test_a_driver_that_goes_away_does_not_make_its_devices_vanish() -> Non
     source = child(script, Hand())
     await source.look()
     (device,) = (await source.look()).observation.devices
-    assert (device.uuid, device.health, device.health_reason) == ("GPU-a", "failed", "driver_mismatch")
+    assert (device.uuid, device.health, device.health_reason) == (
+        "GPU-a",
+        "failed",
+        "driver_mismatch",
+    )
     await source.close()
 
 
@@ -160,9 +164,9 @@ async def test_a_childs_environment_holds_no_credentials() -> None:
     script = (
         "import os, sys, json\n"
         "kept = [k for k in os.environ if k.startswith(('QUINTAL_', 'NOTIFY'))]\n"
-        "body = json.loads(%r); body['tool'] = ' '.join(kept)\n"
+        f"body = json.loads({encode(WHOLE).decode()!r}); body['tool'] = ' '.join(kept)\n"
         "for _ in sys.stdin: print(json.dumps(body), flush=True)\n"
-    ) % encode(WHOLE).decode()
+    )
     settings = ChildSettings(
         node="n1", command=(sys.executable, "-c", script),
         environment={**os.environ, "QUINTAL_CREDENTIALS": "/x.creds", "NOTIFY_SOCKET": "/y"},

@@ -138,7 +138,10 @@ def test_a_kill_in_the_middle_loses_no_token_that_was_told(tmp_path: Path) -> No
     told = 0
     for attempt in range(6):
         process = subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(tmp_path)], env=env, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", WRITER, str(tmp_path)],
+            env=env,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert process.stdout is not None
         first = process.stdout.readline()
