@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
-from quintal.contracts.documents import Catalog, Document
+from quintal.contracts.documents import Catalog, Document, memory_range
 from quintal.contracts.nodes import RawDevice
 from quintal.identity import pool_of, resolve
 from quintal.units import CLASSES
@@ -254,3 +255,32 @@ def test_each_ecosystem_has_its_pool(name: str | None, vendor: str, pool: str) -
         STARTER, model=name, vendor=vendor, node="n", cluster="c", location="l", labels={}
     )
     assert found == pool
+
+
+def test_every_device_of_the_demo_fleet_is_a_model_with_a_rating_in_its_profiles_classes() -> None:
+    import yaml
+
+    from quintal_agent.demo import fleet
+
+    text = (Path(fleet.__file__).parent / "fleet.yaml").read_text(encoding="utf-8")
+    nodes = fleet.nodes_in(yaml.safe_load(text))
+    vendors = set()
+    for node in nodes:
+        assert model(node.cpu, 1024, "cpu", machine="x86_64") is not None
+        for each in node.devices:
+            raw = device(each.name, each.memory_bytes // MIB, each.vendor, each.pci_id)
+            found = resolve(raw, STARTER.models)
+            assert found is not None, (node.name, each.name)
+            assert STARTER.models[found].ratings
+            vendors.add(each.vendor)
+    assert len(vendors) >= 5
+
+
+def test_every_name_of_every_rule_resolves_at_the_low_end_of_its_memory() -> None:
+    names = {name for spec in STARTER.models.values() for rule in spec.match for name in rule.names}
+    for name in names:
+        for spec in STARTER.models.values():
+            for rule in spec.match:
+                low = memory_range(rule.memory)[0] // MIB + 1 if rule.memory else None
+                if name in rule.names:
+                    assert model(name, low, rule.vendor) is not None, name

@@ -47,6 +47,7 @@ NAMES: Final = {
     "aws-trainium2": ("Trainium2", "trn2"),
     "aws-trainium3": ("Trainium3", "trn3"),
     "cpu-6980p": ("Intel(R) Xeon(R) 6980P",),
+    "cpu-8480plus": ("Intel(R) Xeon(R) Platinum 8480C", "Intel(R) Xeon(R) Platinum 8480CL"),
     "cpu-nvidia-grace": ("NVIDIA Grace",),
     "google-tpu-v6e": ("TPU v6e",),
     "google-tpu-v7": ("TPU v7",),
