@@ -1,0 +1,82 @@
+"""A meter in a process of its own that kills itself between two steps of a batch.
+
+Usage: dying.py FOLDER MESSAGES STEP: read MESSAGES messages of the story in batches of 7, and die
+by SIGKILL in the last batch once STEP's insert went through. STEP `none` lives, and tells as JSON
+what the store has.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from quintal.contracts.usage import VerifyAsk
+from quintal_metering.meter import Meter
+from quintal_metering.queries import SliceRows, Span
+from quintal_metering.settings import Where
+from quintal_metering.store import Store
+from quintal_metering.verifying import verify
+from tests.metering.story import HOUR, Story, card, price_list
+
+BATCH = 7
+STEPS = ("intents", "transitions", "slices", "capacity", "positions")
+
+
+def story() -> Story:
+    """Every batch of 7 messages closes an hour, so that each has all the steps."""
+    found = Story().adopt(1, price_list("1.5")).node().appear("g1").appear("g2")
+    for n in range(12):
+        found.at(n * HOUR + 1_000 + n).grant(f"l{n}", card("g1"), bound=True, tenant=f"t{n % 2}")
+        found.at((n + 1) * HOUR + 999).end(f"l{n}", n * HOUR + 77_777, "node_lost").ended(f"l{n}")
+        found.tick().tick().tick().tick()
+    return found
+
+
+class DyingStore(Store):
+    """Ends the process after one insert."""
+
+    step = "none"
+
+    def insert(self, table: str, columns: Any, token: str = "") -> None:
+        super().insert(table, columns, token)
+        if table == self.step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(folder: str, count: int, step: str) -> None:
+    from tests.metering.test_store import messages
+
+    store = DyingStore.open(Where(Path(folder)))
+    meter = Meter(store)
+    meter.open("dying", 0)
+    told = story()
+    if 1 not in meter.prices:
+        meter.learn(1, told.prices[1])
+    waiting = messages(told)[:count]
+    while meter.position < len(waiting):
+        first = meter.position
+        size = meter.intent[1] - first if meter.intent else BATCH
+        if first + BATCH >= len(waiting):
+            store.step = step
+        meter.take(waiting[first : first + size], 0)
+    *_, found = verify(meter, VerifyAsk(to_ms=2**50))
+    rows = store.ask(SliceRows(Span(), 10_000))
+    print(
+        json.dumps(
+            {
+                "ids": sorted(row["id"] for row in rows),
+                "quantity": str(sum(int(row["quantity"]) for row in rows)),
+                "cost": str(sum(row["cost"] for row in rows)),
+                "ok": found.answer().ok,
+                "hours": found.answer().hours,
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])

@@ -1,0 +1,45 @@
+"""SIGKILL between any two steps of a batch: nothing is lost, nothing is doubled."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from tests.metering.dying import BATCH, STEPS, story
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(folder: Path, count: int, step: str) -> subprocess.CompletedProcess[str]:
+    paths = (str(ROOT), str(ROOT / "services/metering"), os.environ.get("PYTHONPATH", ""))
+    return subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("dying.py")), str(folder), str(count), step],
+        env={**os.environ, "PYTHONPATH": ":".join(paths)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.engine
+@pytest.mark.crash
+@pytest.mark.timeout(180)
+def test_killed_between_any_two_steps_the_store_ends_as_if_nothing_was(tmp_path: Path) -> None:
+    """Each process goes on where the last one was killed, and is killed one step later."""
+    for number, step in enumerate(STEPS, 1):
+        died = run(tmp_path, number * 2 * BATCH, step)
+        assert died.returncode == -signal.SIGKILL, died.stderr
+    told = story().told()
+    lived = run(tmp_path, len(story().groups), "none")
+    assert lived.returncode == 0, lived.stderr
+    found = json.loads(lived.stdout)
+    assert found["ids"] == sorted(row.id for row in told.slices)
+    assert int(found["quantity"]) == told.quantity()
+    assert Decimal(found["cost"]) == sum(row.cost for row in told.slices)
+    assert found["ok"]
+    assert found["hours"] == 12
