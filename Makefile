@@ -19,7 +19,7 @@ $(BIN)/quintal: pyproject.toml
 	@touch $@
 
 demo: install ## the main job on a fleet of many vendors, from request to bill, in three minutes
-	$(BIN)/python -m quintal.up.demo
+	$(BIN)/quintal demo
 
 up: install ## a whole system on this machine, with the demo's fleet, until Ctrl-C
 	$(BIN)/quintal up --demo

@@ -28,6 +28,7 @@ FAILED, USAGE, REFUSED = 1, 2, 3
 
 TABLE: Final[dict[str, tuple[str, str]]] = {
     "up": ("installation", "Run a whole system on this machine."),
+    "demo": ("demo", "Do the main job on a demo fleet, from request to bill."),
     "doctor": ("installation", "Say what of an installation is well and what is not."),
     "auth": ("auth", "Issue and list credentials."),
     "apply": ("catalog", "Make files part of the catalog: all or none."),

@@ -154,9 +154,10 @@ def _findings(node: Node, ask: Ask) -> Iterator[tuple[tuple[int, str, str], _Fin
 
 def _no_model(node: Node, ask: Ask) -> str:
     excluded = dict(ask.options[0].excluded)
-    models = {device.model for device in node.devices.values()}
     if not node.devices:
         return "the node has no device"
+    wanted = [d for d in node.devices.values() if d.kind != "cpu"] or list(node.devices.values())
+    models = {device.model for device in wanted}
     named = sorted(excluded[model] for model in models if model in excluded)
     if named:
         return named[0]
