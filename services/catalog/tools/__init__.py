@@ -1,0 +1,1 @@
+"""What makes the package's data; not shipped."""
