@@ -81,6 +81,21 @@ def test_whatever_was_done_is_done_again_without_a_change(
 
 
 @settings(max_examples=200, deadline=None)
+@given(histories, st.lists(leases_of_any_sort, max_size=1), st.sets(names))
+def test_no_set_of_one_lease_makes_a_device_held_twice(
+    history: list[tuple[str, object]], wanted: list[BoundLease], fresh: set[str]
+) -> None:
+    state = LeaseSet()
+    for what, body in history:
+        after = act(state, what, body)
+        state = state if isinstance(after, Refusal) else after
+    before = {uuid: fence.newest for uuid, fence in state.fences.items()}
+    done = leases.replace_all(state, wanted, [], frozenset(fresh))
+    assert not over(done.leases)
+    assert all(done.leases.fences[uuid].newest >= token for uuid, token in before.items())
+
+
+@settings(max_examples=200, deadline=None)
 @given(histories, st.lists(leases_of_any_sort, max_size=4), st.sets(names))
 def test_a_set_is_equal_to_the_placers_but_for_what_it_refused(
     history: list[tuple[str, object]], wanted: list[BoundLease], ended: set[str]

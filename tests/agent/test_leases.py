@@ -141,6 +141,34 @@ def test_a_whole_set_drops_what_it_does_not_name() -> None:
     assert done.released == ("l-1",)
 
 
+def test_a_set_that_is_older_than_a_bind_does_not_undo_it() -> None:
+    state = bound(a_lease("l-1", 1))
+    first = leases.replace_all(state, [], [], frozenset({"l-1"}))
+    assert set(first.leases.leases) == {"l-1"}
+    assert first.released == ()
+    again = leases.replace_all(first.leases, [], [])
+    assert not again.leases.leases
+
+
+def test_a_lease_dropped_by_mistake_comes_back_with_the_next_set() -> None:
+    dropped = leases.replace_all(bound(a_lease("l-1", 1)), [], [])
+    back = leases.replace_all(dropped.leases, [a_lease("l-1", 1)], [])
+    assert set(back.leases.leases) == {"l-1"}
+
+
+def test_a_fresh_lease_gives_way_where_the_set_needs_its_device() -> None:
+    state = bound(a_lease("l-1", 1))
+    done = leases.replace_all(state, [a_lease("l-2", 2)], [], frozenset({"l-1"}))
+    assert set(done.leases.leases) == {"l-2"}
+    assert done.released == ("l-1",)
+
+
+def test_case_h04_a_set_that_comes_before_the_bind_does_not_hide_foreign_use() -> None:
+    early = leases.replace_all(LeaseSet(), [a_lease("l-1", 1)], []).leases
+    busy = {GPU: a_raw(foreign_bytes=2**30)}
+    assert refused(early, a_lease("l-1", 1), busy).code is Code.FOREIGN_USE
+
+
 def test_a_deposed_placers_set_brings_nothing_back() -> None:
     state = leases.end(bound(a_lease("l-1", 1)), "l-1", 1)
     assert isinstance(state, LeaseSet)

@@ -87,7 +87,6 @@ class Agent:
         self._inventory_sequence = 0
         self._unsent: deque[Any] = deque(maxlen=UNSENT_MAX)
         self._inventory_wanted = asyncio.Event()
-        self._beat_wanted = asyncio.Event()
         self.telemetry_dropped = 0
         self.ready = asyncio.Event()
         """Set when the first inventory has left."""
@@ -109,7 +108,6 @@ class Agent:
     async def _serve(self, bus: Bus, stop: asyncio.Event) -> None:
         bus.on_connection(self._on_connection)
         self.keeper.wants_inventory = self._inventory_wanted.set
-        self.keeper.changed = self._beat_wanted.set
         table: tuple[tuple[Request[Any, Any], Callable[..., Awaitable[Any]]], ...] = (
             (BIND, self.keeper.bind),
             (END, self.keeper.end),
@@ -147,8 +145,7 @@ class Agent:
         beats = self._settings.beats
         period_s = spread(beats.heartbeat_s, self._settings.node, beats.jitter)
         while not stop.is_set():
-            await _either(self._beat_wanted, period_s)
-            self._beat_wanted.clear()
+            await _pause(stop, period_s)
             await self._beat(bus)
 
     async def _looks(self, bus: Bus, stop: asyncio.Event) -> None:

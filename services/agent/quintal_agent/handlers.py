@@ -41,7 +41,7 @@ class LeaseKeeper:
         self.lost: str | None = None
         """Why no lease is taken, where the kept state is lost."""
         self.wants_inventory: Callable[[], None] = lambda: None
-        self.changed: Callable[[], None] = lambda: None
+        self._fresh: frozenset[str] = frozenset()
 
     async def start(self) -> None:
         """Read what was kept, and bring the workloads' files in line with it."""
@@ -70,7 +70,9 @@ class LeaseKeeper:
             if isinstance(after, Refusal):
                 log.warning("bind of %s refused: %s", lease.lease, after.message)
                 return after
-            return await self._keep(after)
+            answer = await self._keep(after)
+            self._fresh |= {lease.lease}
+            return answer
 
     async def end(self, _: Caller, ask: EndAsk) -> BindDone | Refusal:
         """Forget a lease; one that is not held is done."""
@@ -87,7 +89,8 @@ class LeaseKeeper:
             odd = [lease.lease for lease in wanted if LEASE_ID.fullmatch(lease.lease) is None]
             if odd:
                 return Refusal(code=Code.INVALID_REQUEST, message=f"{odd[0]!r} is no lease id")
-            done = leases.replace_all(self.state, wanted, ask.ended)
+            done = leases.replace_all(self.state, wanted, ask.ended, self._fresh)
+            self._fresh = frozenset()
             if done.refused:
                 log.warning("a set names leases that are older than their devices: %s",
                             ", ".join(done.refused))  # fmt: skip
@@ -107,7 +110,6 @@ class LeaseKeeper:
             return _infrastructure(Code.INTERNAL, f"the node's disk refuses: {exc}")
         if after is not before:
             self.state = after
-            self.changed()
         return BindDone(boot_id=self._boot, lease_version=after.version, released=released)
 
     def _write_files(self, before: LeaseSet, after: LeaseSet) -> None:

@@ -73,7 +73,7 @@ def bind(
     """
     held = state.leases.get(lease.lease)
     if held is not None and held == lease:
-        return state
+        return _still_usable(state, lease, devices or {})
     if held is not None and held.token >= lease.token:
         return _refuse(
             Code.CONFLICT,
@@ -103,35 +103,60 @@ def end(state: LeaseSet, lease: str, token: int) -> LeaseSet | Refusal:
     return _remember(_without(state, (lease,)), {lease: token})
 
 
-def replace_all(state: LeaseSet, leases: Iterable[BoundLease], ended: Iterable[str]) -> SetDone:
+def replace_all(
+    state: LeaseSet,
+    leases: Iterable[BoundLease],
+    ended: Iterable[str],
+    fresh: frozenset[str] = frozenset(),
+) -> SetDone:
     """The placer's whole set made ours.
 
     Missing leases are added without a look at the device: they are promised already. What is
     older than its device's fence, or ended here, comes from a placer that was deposed meanwhile.
+
+    `fresh` are leases bound since the last set. A set and a bind travel side by side, so a set
+    that does not name one of them may be older than it: such a lease is kept this once, where
+    nothing in the set needs its device. What is dropped for not being named can be named again;
+    only what the placer calls ended is remembered as ended.
     """
     wanted = {lease.lease: lease for lease in leases}
     over = tuple(ended)
-    gone = tuple(name for name in state.leases if name not in wanted or name in over)
-    tokens = {name: state.leases[name].token for name in gone}
-    after = _remember(_without(state, gone), tokens)
+    extra = {n: lease for n, lease in state.leases.items() if n not in wanted and n not in over}
+    tokens = {name: state.leases[name].token for name in over if name in state.leases}
+    after = _remember(_without(state, (*extra, *over)), tokens)
     refused = []
     for name, lease in wanted.items():
-        if name in over:
-            continue
         held = after.leases.get(name)
-        if held == lease:
+        if name in over or held == lease:
             continue
         if (held is not None and held.token > lease.token) or _is_past(after, lease):
             refused.append(name)
             continue
         after = _with(_without(after, (name,)), lease)
-    return SetDone(after, tuple(dict.fromkeys((*over, *gone))), tuple(refused))
+    for name, lease in extra.items():
+        if name in fresh and not any(_rival(after, device) for device in lease.devices):
+            after = _with(after, lease)
+    dropped = tuple(name for name in extra if name not in after.leases)
+    return SetDone(after, tuple(dict.fromkeys((*over, *dropped))), tuple(refused))
 
 
 def after_boot(state: LeaseSet) -> LeaseSet:
     """A reboot ended everything that ran; fences stand."""
     tokens = {name: lease.token for name, lease in state.leases.items()}
     return _remember(replace(state, leases={}), tokens)
+
+
+def _still_usable(
+    state: LeaseSet, lease: BoundLease, devices: Mapping[str, RawDevice]
+) -> LeaseSet | Refusal:
+    """A lease that came with a set before its bind did: the set looked at no device."""
+    if not lease.adopted:
+        for device in lease.devices:
+            raw = devices.get(device.uuid)
+            refusal = _usable(raw) if raw is not None else None
+            if refusal is not None:
+                return refusal
+    return state
 
 
 def _is_past(state: LeaseSet, lease: BoundLease) -> bool:
