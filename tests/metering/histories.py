@@ -270,8 +270,6 @@ def _stretch(found: Reckoned, past: list[Any], overs: dict[str, int], start: int
         state, held = parts.get(key, ("", PARTS))
         if not state:
             state = _why(device, node)
-        elif state != "leased":
-            held = PARTS
         found.capacity[(*cell, state)] += held * (end - start)
         if held < PARTS:
             found.capacity[(*cell, "stranded")] += (PARTS - held) * (end - start)

@@ -8,26 +8,29 @@ that must agree. Nothing is clamped: what comes out negative is given out negati
 
 from __future__ import annotations
 
+from typing import Final
+
 from quintal.contracts.ledger import device_key
 from quintal.units import MS_PER_HOUR, PARTS
 from quintal_metering.facts import HEALTHY, Cell, Device, Hold, Node, Piece, State, hours_within
 from quintal_metering.rows import CapacityRow, RowKind, checked, row_id
 from quintal_metering.turn import Turn
 
-TOTAL = "total"
+TOTAL: Final = "total"
+
+
+_HELD_AS: Final = {"bound": "leased", "granted": "binding", "ending": "releasing"}
+"""What a lease makes of the parts that it holds, in the ledger's order of precedence."""
 
 
 def composed(base: str, holds: tuple[Hold, ...]) -> dict[str, int]:
-    """What a device's parts are, in the ledger's order of precedence."""
+    """What a device's parts are: held as the first that applies, and the rest is stranded."""
     states = {hold.state for hold in holds}
-    if "bound" in states:
-        leased = sum(hold.parts for hold in holds if hold.state == "bound")
-        rest = PARTS - leased
-        return {"leased": leased, "stranded": rest} if rest else {"leased": leased}
-    if "granted" in states:
-        return {"binding": PARTS}
-    if "ending" in states:
-        return {"releasing": PARTS}
+    for state, reason in _HELD_AS.items():
+        if state in states:
+            held = sum(hold.parts for hold in holds if hold.state == state)
+            rest = PARTS - held
+            return {reason: held, "stranded": rest} if rest else {reason: held}
     return {base: PARTS}
 
 
