@@ -116,6 +116,16 @@ def test_a_lease_id_never_leads_out_of_the_folder(tmp_path: Path) -> None:
         files.write(a_lease("../../etc/cron.d/x", 1), {})
 
 
+def test_a_write_replaces_the_file_and_never_writes_into_it(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_durably(path, b"old")
+    with path.open("rb") as before:
+        write_durably(path, b"new")
+        assert before.read() == b"old"
+    assert path.read_bytes() == b"new"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
 def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     write_durably(path, b"old")
