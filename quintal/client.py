@@ -21,7 +21,7 @@ from typing import Any, Final, Self, TypeVar
 from quintal.bus import RETRY_AFTER_MS, Bus
 from quintal.contracts import catalog, placement, subjects, usage as metered
 from quintal.contracts.message import Message
-from quintal.contracts.subjects import Request
+from quintal.contracts.subjects import Request, Role
 from quintal.errors import BusUnavailable, Code, Refused
 from quintal.here import Here, here
 from quintal.settings import Access, access as access_from, environment
@@ -32,6 +32,7 @@ PATIENCE_S: Final = 15.0
 """How long one request is tried: more than a takeover, or a restart of the server."""
 
 _AGAIN_S: Final = 0.25
+_FIRST_TRY_S: Final = 1.0
 
 A = TypeVar("A", bound=Message)
 R = TypeVar("R", bound=Message)
@@ -66,13 +67,20 @@ class Client:
         await self.bus.close()
 
     async def _ask(self, request: Request[A, R], ask: A, *, timeout_s: float = 5.0) -> R:
+        """Ask until it is answered or patience is over; one try waits up to `timeout_s`.
+
+        A placer that does not lead hears the request and is silent, so a request that arrives
+        during a takeover is never answered: the first tries are short.
+        """
         loop = asyncio.get_running_loop()
         give_up = loop.time() + self._patience_s
+        try_s = _FIRST_TRY_S if Role.PLACER_FRONT in request.answerers else timeout_s
         while True:
             try:
-                return await self.bus.ask(request, ask, timeout_s=timeout_s)
+                return await self.bus.ask(request, ask, timeout_s=min(try_s, timeout_s))
             except BusUnavailable:
                 wait_s = _AGAIN_S
+                try_s *= 2
                 if loop.time() + wait_s > give_up:
                     raise
             except Refused as exc:

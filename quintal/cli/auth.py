@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from quintal.auth import Authority, Listen
+from quintal.bus import Bus
 from quintal.cli import render, session
 from quintal.cli.render import Table
+from quintal.contracts.streams import STREAMS
 from quintal.contracts.subjects import Role
 from quintal.errors import SetupError
 from quintal.up.layout import Layout
@@ -60,6 +63,21 @@ def config(
     render.say(layout.authority().server_config(listen).rstrip())
 
 
+def declare(
+    url: Annotated[str, typer.Option(help="The server, such as nats://bus:4222")],
+) -> None:
+    """Make the streams and buckets on a server, or bring them to this release's form."""
+    access = _authority().access(url, "bootstrap", Role.BOOTSTRAP)
+
+    async def body() -> None:
+        async with await Bus.connect(access) as bus:
+            await bus.declare()
+
+    asyncio.run(body())
+    names = [str(stream["name"]) for stream in STREAMS]
+    render.show({"streams": names}, line=f"declared: {', '.join(names)}")
+
+
 def _authority() -> Authority:
     layout = Layout(session.data_folder())
     if not (layout.auth / "keys.json").is_file():
@@ -73,5 +91,6 @@ _app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 _app.command("add")(add)
 _app.command("list")(list_)
 _app.command("config")(config)
+_app.command("declare")(declare)
 
 COMMANDS = {"auth": _app}

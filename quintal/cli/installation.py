@@ -19,6 +19,13 @@ SERVICES = ("catalog", "placer", "metering")
 FREE_BYTES_MIN = 2 * 2**30
 
 
+_SAID = {True: "ok", False: "NOT OK", None: "?"}
+
+
+class _UnseenError(Exception):
+    """Neither well nor ill: it cannot be seen from here."""
+
+
 def up(
     demo: Annotated[
         bool, typer.Option("--demo", help="Add nodes of many vendors and a small load.")
@@ -46,6 +53,8 @@ def doctor() -> None:
     def check(name: str, look: Callable[[], str]) -> None:
         try:
             rows.append({"check": name, "ok": True, "found": look()})
+        except _UnseenError as exc:
+            rows.append({"check": name, "ok": None, "found": str(exc)})
         except QuintalError as exc:
             rows.append({"check": name, "ok": False, "found": chain(exc)})
 
@@ -57,9 +66,9 @@ def doctor() -> None:
     check("clock", _clock)
     table = Table(
         ("check", "", "found"),
-        [(row["check"], "ok" if row["ok"] else "NOT OK", row["found"]) for row in rows],
+        [(row["check"], _SAID[row["ok"]], row["found"]) for row in rows],
     )
-    well = all(row["ok"] for row in rows)
+    well = all(row["ok"] is not False for row in rows)
     render.show({"ok": well, "checks": rows}, table)
     if not well:
         raise typer.Exit(1)
@@ -85,7 +94,7 @@ def _synced() -> str:
 
     system = Layout(session.data_folder()).system()
     if system is None:
-        return "not seen from here: ask the server's own machine"
+        raise _UnseenError("not seen from here: ask on the server's own machine")
     said = varz(system.monitor_url)
     if said is None:
         raise SetupError(f"{system.monitor_url} does not answer: is `quintal up` running?")
@@ -136,7 +145,7 @@ def _clock() -> str:
     system = Layout(session.data_folder()).system()
     said = varz(system.monitor_url) if system else None
     if said is None:
-        return "not compared: the server's monitor is not reachable from here"
+        raise _UnseenError("not compared: the server's monitor is not reachable from here")
     from datetime import datetime
 
     from quintal.clock import SystemClock
