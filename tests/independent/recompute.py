@@ -87,8 +87,8 @@ class Reckoning:
 
     def close(self, lease: str, end: int) -> None:
         stretches = self.open.pop(lease, [])
-        starts = [start for start, _ in stretches[1:]] + [end]
-        for (start, devices), stop in zip(stretches, starts, strict=True):
+        stops = [start for start, _ in stretches[1:]] + [end] if stretches else []
+        for (start, devices), stop in zip(stretches, stops, strict=True):
             passed = max(0, min(stop, end) - start)
             owner = (self.granted[lease]["tenant"], self.granted[lease]["class"])
             for device in devices:

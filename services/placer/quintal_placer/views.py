@@ -15,7 +15,7 @@ from quintal.contracts import placement
 from quintal.contracts.message import Reason, Refusal
 from quintal.contracts.placement import LeaseDevice
 from quintal.errors import Code, Owner
-from quintal.units import PARTS, from_micro
+from quintal.units import PARTS, from_micro, unit_name
 from quintal_placer import environment
 from quintal_placer.asking import Market
 from quintal_placer.engine.fleet import Device, Node
@@ -176,19 +176,26 @@ def over_quota(excess: Excess) -> Refusal:
     return Refusal(
         code=codes[limit.meter.scope],
         message=(
-            f"{limit.text()}: {used} held, {wanted} asked, the cap is {_amount(limit, top)}: "
+            f"{cap_name(limit)}: {used} held, {wanted} asked, the cap is {_amount(limit, top)}: "
             f"over by {over}"
         ),
         owner=Owner.SUBMITTER,
         verdict="not_now",
         details={
-            "cap": limit.text(),
+            "cap": cap_name(limit),
             "limit": _amount(limit, top),
             "used": used,
             "wanted": wanted,
             "over_by": over,
         },
     )
+
+
+def cap_name(limit: Limit) -> str:
+    """A cap as a person names it: `STU`, `STU of family nvidia-h100`, `cards of model x`."""
+    meter = limit.meter
+    what = "cards" if limit.cards is not None else unit_name(meter.workload_class)
+    return what if meter.scope == "class" else f"{what} of {meter.scope} {meter.name}"
 
 
 def _amount(limit: Limit, amount: int) -> str:
@@ -212,7 +219,7 @@ def quota_view(state: PlacerState, tenant: str | None, sequence: int) -> placeme
             rows.append(
                 placement.QuotaRow(
                     tenant=name,
-                    cap=limit.text(),
+                    cap=cap_name(limit),
                     limit=_amount(limit, top),
                     used=_amount(limit, used),
                     over_by=over,

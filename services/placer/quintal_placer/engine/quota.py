@@ -42,12 +42,6 @@ class Limit:
     micro: int | None = None
     cards: int | None = None
 
-    def text(self) -> str:
-        """As a person names it."""
-        what = self.meter.name or self.meter.workload_class
-        kind = "cards" if self.cards is not None else f"units of {self.meter.workload_class}"
-        return f"{self.meter.scope} {what} ({kind})"
-
 
 @dataclass(frozen=True, slots=True)
 class Excess:
