@@ -221,22 +221,27 @@ async def test_case_g06_an_outage_ends_no_lease_and_the_inventory_comes_again(
             assert set(agent.keeper.state.leases) == {"l-1"}
             kept: list[str] = []
             while "telemetry_dropped" not in kept:  # bounded by the test's own time limit
-                stored = (await placer.read("INVENTORY", 1))[-1]
-                inventory = nodes.Inventory.model_validate_json(stored.data)
-                kept = [problem.code for problem in inventory.problems]
+                for stored in await placer.read("INVENTORY", 1):
+                    inventory = nodes.Inventory.model_validate_json(stored.data)
+                    kept = [problem.code for problem in inventory.problems]
 
 
 async def test_a_reconnect_alone_brings_the_inventory_again(
     fresh_nats: NatsServer, tmp_path: Path
 ) -> None:
     own = settings(fresh_nats.access("again-1", Role.AGENT), tmp_path, telemetry_s=600.0)
+
+    async def stored(count: int) -> None:
+        """Until the stream has had so many; bounded by the test's own time limit."""
+        async with await fresh_nats.bus("placer-1", Role.PLACER_BACK) as placer:
+            while (await placer.last("INVENTORY"))[1] < count:
+                await asyncio.sleep(0.02)
+
     async with running(an_agent(own, a_source())):
+        await stored(1)
         fresh_nats.kill()
         fresh_nats.start()
-        async with await fresh_nats.bus("placer-1", Role.PLACER_BACK) as placer:
-            found = 0
-            while found < 2:  # bounded by the test's own time limit
-                found = (await placer.read("INVENTORY", 1))[-1].sequence
+        await stored(2)
 
 
 async def test_an_agent_waits_for_a_bus_that_comes_later(
