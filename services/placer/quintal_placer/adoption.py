@@ -40,7 +40,11 @@ def adoption_record(desk: Desk, ask: placement.AdoptAsk) -> ledger.LeaseGranted 
     found: list[LeaseDevice] = []
     for name in dict.fromkeys(ask.devices):
         device = _named(node.devices.values(), name)
-        taken = _taken(desk, device, name, ask.node, workload_class)
+        taken = (
+            device
+            if isinstance(device, Refusal)
+            else _taken(desk, device, name, ask.node, workload_class)
+        )
         if isinstance(taken, Refusal):
             return taken
         found.append(taken)
@@ -109,9 +113,16 @@ def _within_quota(
     return record
 
 
-def _named(devices: Iterable[Device], name: str) -> Device | None:
-    """By uuid; by display index only where that is the name's form."""
-    for device in devices:
-        if device.uuid == name or (name.isdecimal() and device.index == int(name)):
-            return device
-    return None
+def _named(devices: Iterable[Device], name: str) -> Device | Refusal | None:
+    """By uuid; by display index only where that is the name's form and one accelerator has it."""
+    known = list(devices)
+    by_uuid = next((device for device in known if device.uuid == name), None)
+    if by_uuid is not None or not name.isdecimal():
+        return by_uuid
+    found = [d for d in known if d.index == int(name) and d.kind != "cpu"]
+    if len(found) > 1:
+        uuids = ", ".join(f"{device.vendor}: {device.uuid}" for device in found)
+        return Refusal(
+            code=Code.INVALID_REQUEST, message=f"index {name} is several devices ({uuids})"
+        )
+    return found[0] if found else None
