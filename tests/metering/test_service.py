@@ -181,6 +181,44 @@ async def test_a_script_that_shares_nothing_comes_to_the_same(
     assert out.decode().count("=") == 2
 
 
+async def test_the_commands_show_usage_slices_and_whether_all_agrees(
+    fresh_nats: NatsServer, service: Service, placer: Bus
+) -> None:
+    story = a_day()
+    sequence = await append(placer, story)
+    async with await fresh_nats.bus("finance", Role.FINANCE) as bus:
+        await summary(bus, sequence)
+    shown = await _command(fresh_nats, "usage", "--by", "tenant,model", "-o", "json")
+    assert {row["group"]["tenant"] for row in json.loads(shown)["rows"]} == {"a", "b"}
+    table = await _command(fresh_nats, "usage")
+    assert "STU" in table
+    assert f"ledger sequence {sequence}" in table
+    rows = await _command(fresh_nats, "slices", "l1")
+    assert "adjustment" in rows
+    assert "l2" not in rows
+    assert "2 closed hours" in await _command(fresh_nats, "verify")
+    wrong = story.groups[-2].transitions[0].model_copy(update={"rows": (), "at_ms": story.now})
+    sequence = await append(placer, story.tell(wrong), sequence)
+    async with await fresh_nats.bus("finance", Role.FINANCE) as bus:
+        await summary(bus, sequence)
+    assert "census" in await _command(fresh_nats, "verify", status=1)
+
+
+async def _command(server: NatsServer, *words: str, status: int = 0) -> str:
+    access = server.access("finance", Role.FINANCE)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "quintal.cli", *words, cwd=server.directory,
+        env={
+            **os.environ, "PYTHONPATH": str(ROOT), "QUINTAL_URL": server.url,
+            "QUINTAL_CREDENTIALS": str(access.credentials),
+        },
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    out, _ = await process.communicate()
+    assert process.returncode == status, out.decode()
+    return out.decode()
+
+
 @pytest.mark.crash
 async def test_killed_at_any_moment_it_counts_every_millisecond_once(
     fresh_nats: NatsServer, service: Service, placer: Bus

@@ -16,6 +16,7 @@ from quintal.clock import Clock
 from quintal.contracts.placement import Position
 from quintal.contracts.subjects import PLACER_BEAT, POSITION
 from quintal.errors import BusUnavailable, ProtocolError
+from quintal.process import chain
 from quintal_metering.columns import dead_columns
 from quintal_metering.engine import Engine
 from quintal_metering.meter import Meter
@@ -56,8 +57,12 @@ class LedgerFollower:
             begun_s = self._clock.monotonic_s()
             try:
                 more = await self.once()
-            except AGAIN as exc:
-                log.warning("the ledger waits: %s", exc.__cause__ or exc, exc_info=exc)
+            except (BusUnavailable, StoreUnavailable) as exc:
+                log.warning("the ledger waits: %s", chain(exc))
+                await asyncio.sleep(RETRY_S)
+                continue
+            except ProtocolError as exc:
+                log.error("ALARM: the ledger waits: %s", chain(exc))  # noqa: TRY400 - no trace
                 await asyncio.sleep(RETRY_S)
                 continue
             if not more:
@@ -148,7 +153,7 @@ class Observer:
             try:
                 more = await self.once()
             except AGAIN as exc:
-                log.warning("%s waits: %s", self._source.stream, exc.__cause__ or exc)
+                log.warning("%s waits: %s", self._source.stream, chain(exc))
                 self._created = ""
                 more = False
             if not more:
@@ -207,7 +212,7 @@ async def roll_up(engine: Engine, store: Store, telemetry: Observer) -> None:
         try:
             await engine.call(roll_up_once, store, telemetry)
         except StoreUnavailable as exc:
-            log.warning("minutes wait: %s", exc.__cause__ or exc)
+            log.warning("minutes wait: %s", chain(exc))
 
 
 ROLLED: Final = "TELEMETRY rolled up"
