@@ -1,4 +1,4 @@
-"""Seeded fleets and requests for the benchmarks: six models of three vendors, eight cards a node."""
+"""Seeded fleets and requests for the benchmarks: six models of three vendors, eight a node."""
 
 from __future__ import annotations
 
