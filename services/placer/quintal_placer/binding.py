@@ -168,7 +168,7 @@ class Binding:
                 )
 
     async def settled(self, lease: Lease) -> Lease:
-        """The answer for a request that has a lease, once its binding is over and durable."""
+        """The lease that answers a request, once its binding is over (and perhaps not durable)."""
         for _ in range(ATTEMPTS_MAX):
             task = self._tasks.get(lease.lease)
             if task is not None:
@@ -180,7 +180,6 @@ class Binding:
                 break
             lease, appended = again
             await appended
-        await self._writer.barrier()
         return lease
 
     def _again(self, lease: Lease) -> tuple[Lease, asyncio.Future[int]] | None:

@@ -10,7 +10,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from quintal.contracts import ledger, placement
 from quintal.contracts.message import Refusal
@@ -30,6 +30,16 @@ from quintal_placer.settings import Settings
 from quintal_placer.state import Lease, PlacerState
 
 EXPLANATIONS_MAX: Final = 20_000
+
+Answer = TypeVar(
+    "Answer",
+    placement.Lease,
+    placement.Leases,
+    placement.QuotaView,
+    placement.Fleet,
+    placement.Capacity,
+)
+"""Answers that name the ledger's sequence that they reflect."""
 
 Decided = tuple[Ask, Terms, Chosen]
 """What was asked of the engine, what a grant freezes, and what the engine chose."""
@@ -166,6 +176,15 @@ class Desk:
             now_ms=self.writer.now_ms(),
             sequence=self.writer.sequence,
         )
+
+    async def told(self, answer: Answer) -> Answer:
+        """This answer, once all that it was made from is durable.
+
+        It is made before the wait: during the wait others change the same lease, and what they
+        bring is not durable yet.
+        """
+        sequence = await self.writer.barrier()
+        return answer.model_copy(update={"sequence": sequence})
 
     def own(self, tenant: str, name: str) -> Lease | None:
         """A lease by its name, of this tenant alone."""

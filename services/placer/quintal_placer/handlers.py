@@ -76,8 +76,7 @@ class Handlers:
             lease = promises.find(caller.principal, ask)
             if lease is None:
                 return _not_found(ask.lease or ask.request_id or "nothing named")
-            await self._durable()
-            return promises.desk.view(lease)
+            return await promises.desk.told(promises.desk.view(lease))
 
         return await self._within_limits(caller, act)
 
@@ -107,9 +106,8 @@ class Handlers:
     ) -> placement.QuotaView | Refusal | None:
         """The caller's caps."""
 
-        async def act(_: Promises) -> placement.QuotaView:
-            sequence = await self._durable()
-            return views.quota_view(self._state, caller.principal, sequence)
+        async def act(promises: Promises) -> placement.QuotaView:
+            return await promises.desk.told(views.quota_view(self._state, caller.principal, 0))
 
         return await self._within_limits(caller, act)
 
@@ -191,23 +189,24 @@ class Handlers:
 
     async def fleet(self, _: Caller, ask: placement.FleetAsk) -> placement.Fleet | Refusal | None:
         """Nodes and devices."""
-        if await self._placer.confirm() is None:
+        promises = await self._placer.confirm()
+        if promises is None:
             return None
-        sequence = await self._durable()
-        fleet = views.fleet_view(self._state, ask, now_ms=self._now_ms(), sequence=sequence)
+        fleet = views.fleet_view(self._state, ask, now_ms=self._now_ms(), sequence=0)
         skew = self._placer.watch.skew_ms
         nodes = tuple(
             node.model_copy(update={"clock_skew_ms": skew.get(node.node)}) for node in fleet.nodes
         )
-        return fleet.model_copy(update={"nodes": nodes})
+        return await promises.desk.told(fleet.model_copy(update={"nodes": nodes}))
 
     async def capacity(
         self, _: Caller, ask: placement.FleetAsk
     ) -> placement.Capacity | Refusal | None:
         """The fleet in standard units."""
-        if await self._placer.confirm() is None:
+        promises = await self._placer.confirm()
+        if promises is None:
             return None
-        return views.capacity_view(self._state, ask, await self._durable())
+        return await promises.desk.told(views.capacity_view(self._state, ask, 0))
 
     async def all_leases(
         self, _: Caller, ask: placement.ListAsk
@@ -232,9 +231,10 @@ class Handlers:
         self, _: Caller, ask: placement.QuotaAsk
     ) -> placement.QuotaView | Refusal | None:
         """Caps of all tenants, or of one."""
-        if await self._placer.confirm() is None:
+        promises = await self._placer.confirm()
+        if promises is None:
             return None
-        return views.quota_view(self._state, ask.tenant, await self._durable())
+        return await promises.desk.told(views.quota_view(self._state, ask.tenant, 0))
 
     # --- what they share ----------------------------------------------------------------------
 
@@ -277,15 +277,13 @@ class Handlers:
     async def _leases(
         self, promises: Promises, ask: placement.ListAsk, tenant: str | None
     ) -> placement.Leases:
-        sequence = await self._durable()
         found = [
             lease
             for lease in reversed(self._state.leases.values())
             if lease.state in ask.states and tenant in {None, lease.tenant}
         ][: ask.limit]
-        return placement.Leases(
-            leases=tuple(promises.desk.view(lease) for lease in found), sequence=sequence
-        )
+        leases = tuple(promises.desk.view(lease) for lease in found)
+        return await promises.desk.told(placement.Leases(leases=leases))
 
     async def _durable(self) -> int:
         """Wait until what a reader is shown is in the ledger; gives its sequence."""

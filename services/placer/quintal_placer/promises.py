@@ -62,7 +62,7 @@ class Promises:
         if known is not None:
             if known.digest != digest(ask):
                 return _conflict(ask.request_id)
-            return self._answer(await self.binding.settled(known))
+            return await self._told(await self.binding.settled(known))
         decided = self.desk.decide(tenant, ask)
         if isinstance(decided, Refusal):
             if ask.wait.mode == "queue" and decided.verdict == "not_now":
@@ -70,7 +70,7 @@ class Promises:
             return decided
         lease, appended = self.binding.grant(tenant, ask, decided)
         await appended
-        return self._answer(await self.binding.settled(lease))
+        return await self._told(await self.binding.settled(lease))
 
     def dry_run(self, tenant: str, ask: PlaceAsk) -> placement.Verdict:
         """What `place` would say: the same code, and nothing is kept (law 11)."""
@@ -90,6 +90,14 @@ class Promises:
             deadline_ms=record.deadline_ms,
         )
         return placement.Verdict(verdict="placed", lease=self.desk.view(lease))
+
+    async def _told(self, lease: Lease) -> Verdict:
+        """What became of a request, once that is durable."""
+        answer = self._answer(lease)
+        if isinstance(answer, placement.Lease):
+            return await self.desk.told(answer)
+        await self._writer.barrier()
+        return answer
 
     def _answer(self, lease: Lease) -> Verdict:
         if lease.state is State.QUEUED:
@@ -140,7 +148,7 @@ class Promises:
                 )
             ]
         )
-        answer = self._answer(self._state.leases[name])
+        answer = await self._told(await self.binding.settled(self._state.leases[name]))
         if isinstance(answer, placement.Pending):
             return answer.model_copy(update={"reasons": refusal.reasons})
         return answer
@@ -194,8 +202,7 @@ class Promises:
             )
         else:
             lease.deadline_ms = deadline_ms
-            await self._writer.barrier()
-        return self.desk.view(lease)
+        return await self.desk.told(self.desk.view(lease))
 
     def _lost(self, node: str) -> bool:
         known = self._state.fleet.nodes.get(node)
@@ -215,8 +222,7 @@ class Promises:
             return await self.cancel(tenant, placement.CancelAsk(request_id=lease.request_id))
         if lease.state in LIVE:
             self.ends.end(lease, "released", self._writer.now_ms())
-        await self._writer.barrier()
-        return self.desk.view(lease)
+        return await self.desk.told(self.desk.view(lease))
 
     async def cancel(self, tenant: str, ask: placement.CancelAsk) -> placement.Lease | Refusal:
         """Take a queued request back."""
@@ -232,8 +238,7 @@ class Promises:
         if lease.state is State.QUEUED:
             at_ms = self._writer.now_ms()
             self.desk.commit([ledger.LeaseCancelled(at_ms=at_ms, lease=lease.lease)])
-        await self._writer.barrier()
-        return self.desk.view(lease)
+        return await self.desk.told(self.desk.view(lease))
 
     async def adopt(self, ask: placement.AdoptAsk) -> placement.Lease | Refusal:
         """A lease on devices that an outside scheduler chose: no choice, and laws 1, 3, 8 hold."""
@@ -241,15 +246,14 @@ class Promises:
         if known is not None:
             if known.digest != digest(ask):
                 return _conflict(ask.request_id)
-            await self._writer.barrier()
-            return self.desk.view(known)
+            return await self.desk.told(self.desk.view(known))
         record = adoption_record(self.desk, ask)
         if isinstance(record, Refusal):
             return record
         await self.desk.commit([record])
         lease = self._state.leases[record.lease]
         self._deadlines.watch(lease)
-        return self.desk.view(lease)
+        return await self.desk.told(self.desk.view(lease))
 
     async def end_adopted(self, ask: placement.EndAdoptedAsk) -> placement.Lease | Refusal:
         """The outside scheduler's word that it is over; also after an expiry."""
@@ -263,8 +267,7 @@ class Promises:
             self.ends.end(lease, "ended_outside", self._writer.now_ms())
         elif lease.state is State.ENDING:
             self.desk.commit(list(acknowledged_records(lease, self._writer.now_ms(), "operator")))
-        await self._writer.barrier()
-        return self.desk.view(lease)
+        return await self.desk.told(self.desk.view(lease))
 
     def find(self, tenant: str, ask: placement.GetAsk) -> Lease | None:
         """By lease or by request id, of this tenant alone."""
