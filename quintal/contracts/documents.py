@@ -1,135 +1,73 @@
-"""The catalog's documents: what people write in YAML, and every part reads the same way."""
+"""The catalog's documents: what people write in YAML, and every part reads the same way.
+
+Kinds of a feather have rooms of their own (`models`, `terms`, ...); their names hold here too.
+"""
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from quintal.contracts.message import Exact, Message, Name, Token, UnixMs
-from quintal.units import CLASSES, parse_bytes, to_micro
+from quintal.contracts.message import Exact, Message, Name, Token
+from quintal.contracts.models import (
+    AcceleratorModelSpec,
+    MatchRule,
+    PartitionProfile,
+    Rating,
+)
+from quintal.contracts.spec import (
+    CountRange,
+    Provenance,
+    Spec,
+    WorkloadClass,
+    check_class_names,
+    count_range,
+    memory_range,
+)
+from quintal.contracts.terms import (
+    Budget,
+    Cap,
+    Price,
+    PriceListSpec,
+    PriorityClassSpec,
+    QuotaSpec,
+    TenantSpec,
+)
 
-API_VERSION: Final = "quintal/v1"
-
-WorkloadClass = Literal[
-    "train_llm", "train_other", "llm_large", "llm_small", "llm_decode", "vision", "scientific"
+__all__ = [
+    "API_VERSION",
+    "SPECS",
+    "AcceleratorModelSpec",
+    "AcceleratorNeed",
+    "Alternative",
+    "Budget",
+    "Cap",
+    "Catalog",
+    "CountRange",
+    "Document",
+    "MatchRule",
+    "Metadata",
+    "NodeNeed",
+    "PartitionProfile",
+    "PoolSelector",
+    "PoolSpec",
+    "Price",
+    "PriceListSpec",
+    "PriorityClassSpec",
+    "ProfileSpec",
+    "Provenance",
+    "QuotaSpec",
+    "Rating",
+    "Spec",
+    "TenantSpec",
+    "WorkloadClass",
+    "check_class_names",
+    "count_range",
+    "memory_range",
 ]
 
-Provenance = Literal["operator", "measured", "benchmark", "derived", "roofline"]
-"""Where a rating comes from, best first: an explicit override, this site's own measurement, a
-published benchmark, a slice derived from its parent, the roofline formula."""
-
-CountRange = Annotated[str, Field(pattern=r"^\d+$|^\d*\.\.\d*$")]
-"""`4`, `1..8`, `4..`, `..8`: both ends belong to it."""
-
-
-class Spec(Message):
-    """The body of a document. Unknown fields are refused."""
-
-    model_config = ConfigDict(extra="forbid")
-
-
-def count_range(text: str) -> tuple[int, int | None]:
-    """`1..8` as (1, 8); a missing end is 1 or None. Raises ValueError on an empty range."""
-    low, dots, high = text.partition("..")
-    least = int(low) if low else 1
-    most = (int(high) if high else None) if dots else least
-    if most is not None and most < least:
-        raise ValueError(f"{text!r} is empty: its end lies below its start")
-    return least, most
-
-
-def memory_range(text: str) -> tuple[int, int | None]:
-    """`80GB..`, `24GiB..48GiB`, `80GB` (at least) as bytes (low, high or None)."""
-    low, _, high = text.partition("..")
-    return (parse_bytes(low) if low else 0), (parse_bytes(high) if high else None)
-
-
-class Rating(Spec):
-    """How much of the class's unit one whole device delivers. The reference card is 1."""
-
-    workload_class: Annotated[WorkloadClass, Field(alias="class")]
-    precision: str = ""
-    """fp4, fp8, bf16, fp64, ...; empty holds for any precision that has no rating of its own."""
-    value: Exact
-    low80: Exact | None = None
-    high80: Exact | None = None
-    provenance: Provenance
-    evidence: str = ""
-    """What it rests on: rounds and cells of a benchmark, the formula, the parent."""
-    date: str = ""
-    version: str = "1"
-    per: Literal["device", "core"] = "device"
-    """A CPU is rated by the core; the device counts its cores."""
-
-    @property
-    def micro(self) -> int:
-        """The value in micro-units."""
-        return to_micro(Decimal(self.value))
-
-
-class MatchRule(Spec):
-    """What raw identity this model has. Every field that is given must hold; names are exact."""
-
-    vendor: str
-    names: tuple[str, ...] = ()
-    memory: str = ""
-    """Range of the memory that the tool reports, e.g. `79GiB..82GiB`."""
-    pci_ids: tuple[str, ...] = ()
-    architectures: tuple[str, ...] = ()
-
-    @model_validator(mode="after")
-    def _says_something(self) -> MatchRule:
-        if not (self.names or self.pci_ids or self.architectures):
-            raise ValueError("a match rule needs names, pci_ids or architectures")
-        memory_range(self.memory)
-        return self
-
-
-class PartitionProfile(Spec):
-    """One shape that a device can be cut into."""
-
-    name: str
-    model: Name | None = None
-    """The model that rates this shape, where it has a rating of its own."""
-    parts: Annotated[int, Field(gt=0, le=1_000_000)]
-    memory_bytes: int
-    count_max: int = 1
-    placements: tuple[int, ...] = ()
-
-
-class AcceleratorModelSpec(Spec):
-    """One accelerator variant: form factor and memory belong to it."""
-
-    vendor: str
-    family: str
-    """The models that a family quota sums over, such as `nvidia-h100`."""
-    title: str = ""
-    kind: Literal["accelerator", "cpu"] = "accelerator"
-    architecture: str = ""
-    form_factor: str = ""
-    release_year: int | None = None
-    memory_bytes: int = 0
-    memory_kind: Literal["device", "unified", "host"] = "device"
-    memory_bandwidth_gbs: Exact | None = None
-    interconnect: str = ""
-    interconnect_gbs: Exact | None = None
-    tdp_watts: Exact | None = None
-    tflops: dict[str, Exact] = Field(default_factory=dict)
-    """Dense peak by precision."""
-    features: tuple[str, ...] = ()
-    """What a request can ask for: precisions, nvlink, mig, ..."""
-    runtime: str = ""
-    """cuda, rocm, cann, ... : what software for it is built on."""
-    match: tuple[MatchRule, ...] = ()
-    legal_counts: tuple[int, ...] = ()
-    """How many of a node one lease may hold; empty: any number."""
-    partitions: tuple[PartitionProfile, ...] = ()
-    ratings: tuple[Rating, ...] = ()
-    confidence: Literal["A", "B", "C", "D"] = "D"
-    sources: tuple[str, ...] = ()
-    notes: str = ""
+API_VERSION: Final = "quintal/v1"
 
 
 class AcceleratorNeed(Spec):
@@ -229,87 +167,6 @@ class PoolSpec(Spec):
     taints: tuple[str, ...] = ()
 
 
-class TenantSpec(Spec):
-    """Who asks, and which projects it accounts to."""
-
-    title: str = ""
-    projects: tuple[Token, ...] = ()
-    contact: str = ""
-
-
-class Cap(Spec):
-    """At most this much at once. Give `units` (of `class`) or `cards`."""
-
-    workload_class: Annotated[WorkloadClass | None, Field(alias="class")] = None
-    family: str = ""
-    model: str = ""
-    units: Exact | None = None
-    cards: Annotated[int, Field(ge=0)] | None = None
-
-    @model_validator(mode="after")
-    def _is_one_cap(self) -> Cap:
-        if (self.units is None) == (self.cards is None):
-            raise ValueError("a cap has either units or cards")
-        if self.units is not None and self.workload_class is None:
-            raise ValueError("a cap in units names its class")
-        if self.family and self.model:
-            raise ValueError("a cap is for a family or for a model")
-        return self
-
-
-class Budget(Spec):
-    """Unit-hours of a class in a calendar month, UTC."""
-
-    workload_class: Annotated[WorkloadClass, Field(alias="class")]
-    unit_hours: Exact
-    per: Literal["month"] = "month"
-    on_exceed: Literal["warn", "refuse"] = "refuse"
-
-
-class QuotaSpec(Spec):
-    """How much a tenant may hold at once. A class without a cap of its own is refused."""
-
-    tenant: Token
-    caps: tuple[Cap, ...]
-    budgets: tuple[Budget, ...] = ()
-    adopt: Literal["record", "refuse"] = "record"
-
-
-class Price(Spec):
-    """One price. The first entry of a list whose selectors all hold applies."""
-
-    amount: Exact
-    per: Literal["unit_hour", "card_hour"]
-    workload_class: Annotated[WorkloadClass | None, Field(alias="class")] = None
-    model: str = ""
-    pool: str = ""
-    profile: str = ""
-    tenant: str = ""
-
-
-class PriceListSpec(Spec):
-    """What use costs (`charge`), or what the fleet costs us (`cost`), between two instants."""
-
-    type: Literal["charge", "cost"] = "charge"
-    currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$")]
-    valid_from_ms: UnixMs = 0
-    valid_to_ms: UnixMs | None = None
-    prices: tuple[Price, ...]
-
-    @model_validator(mode="after")
-    def _lasts(self) -> PriceListSpec:
-        if self.valid_to_ms is not None and self.valid_to_ms <= self.valid_from_ms:
-            raise ValueError("valid_to_ms must lie after valid_from_ms")
-        return self
-
-
-class PriorityClassSpec(Spec):
-    """A rank in the queue: higher goes first."""
-
-    value: Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
-    default: bool = False
-
-
 SPECS: Final[dict[str, type[Spec]]] = {
     "AcceleratorModel": AcceleratorModelSpec,
     "Profile": ProfileSpec,
@@ -400,9 +257,3 @@ class Catalog:
         order = ("operator", "measured", "benchmark", "derived", "roofline")
         fitting.sort(key=lambda r: (r.precision != precision, order.index(r.provenance)))
         return fitting[0] if fitting else None
-
-
-def check_class_names() -> None:
-    """The literal above and `units.CLASSES` are one list; a test calls this."""
-    if WorkloadClass.__args__ != CLASSES:  # type: ignore[attr-defined]
-        raise AssertionError("WorkloadClass and units.CLASSES differ")
