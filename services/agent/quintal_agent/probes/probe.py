@@ -42,6 +42,26 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Process:
+    """A process that the tool shows on a device; a name or size that it does not show is none."""
+
+    pid: int
+    name: str = ""
+    memory_bytes: int | None = None
+    part: str = ""
+    """The partition that it runs in, as the tool names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """How two devices, or a device and a network card, reach one another; both as printed."""
+
+    a: str
+    b: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
 class Device:
     """One device as its tool names it, with its readings."""
 
@@ -62,7 +82,10 @@ class Device:
     health_reason: str = ""
     busy_bytes: int | None = None
     """Memory that some process holds; whose it is, the lease set says."""
+    process_count: int | None = None
+    """How many processes use it; none where the tool does not tell."""
     partitions: tuple[Part, ...] = ()
+    processes: tuple[Process, ...] = ()
     readings: dict[str, Value] = field(default_factory=dict)
 
 
@@ -73,6 +96,19 @@ class Trouble:
     code: str
     message: str
     device: str = ""
+    raw: str = ""
+    """The tool's own text, where it could not be understood."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened to a device once, as its vendor numbers it (Xid, RAS)."""
+
+    code: str
+    """`xid:79`, `ras:uncorrectable`: the vendor's kind of event and its number or name."""
+    device: str
+    """The device's uuid or, where the event names only that, its PCI address."""
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +157,9 @@ class Observation:
     runtimes: dict[str, str] = field(default_factory=dict)
     firmware: dict[str, str] = field(default_factory=dict)
     host: Host | None = None
+    events: tuple[Event, ...] = ()
+    """What happened since the look before."""
+    links: tuple[Link, ...] = ()
     idle: bool = False
     """Nothing here to look at: end the child, and start a fresh one after a while. A fresh one
     loads the vendor's library anew, which is what a driver that came later needs."""
@@ -151,7 +190,9 @@ def decode(line: bytes) -> Observation:
             drivers=body["drivers"],
             runtimes=body["runtimes"],
             firmware=body["firmware"],
+            links=tuple(Link(**link) for link in body.get("links", ())),
             host=_host(host) if host else None,
+            events=tuple(Event(**event) for event in body["events"]),
             idle=body["idle"],
         )
     except (TypeError, KeyError, AttributeError) as exc:
@@ -160,8 +201,9 @@ def decode(line: bytes) -> Observation:
 
 def _device(body: dict[str, Any]) -> Device:
     parts = tuple(Part(**part) for part in body.pop("partitions"))
+    processes = tuple(Process(**process) for process in body.pop("processes", ()))
     readings = {name: Value(**value) for name, value in body.pop("readings").items()}
-    return Device(**body, partitions=parts, readings=readings)
+    return Device(**body, partitions=parts, processes=processes, readings=readings)
 
 
 def _host(body: dict[str, Any]) -> Host:
