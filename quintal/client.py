@@ -19,7 +19,7 @@ from collections.abc import Coroutine
 from typing import Any, Final, Self, TypeVar
 
 from quintal.bus import RETRY_AFTER_MS, Bus
-from quintal.contracts import catalog, placement, subjects, usage as metered
+from quintal.contracts import bills, catalog, placement, subjects, usage as metered
 from quintal.contracts.message import Message
 from quintal.contracts.subjects import Request, Role
 from quintal.errors import BusUnavailable, Code, Refused
@@ -229,6 +229,25 @@ class Client:
     async def verify(self, ask: metered.VerifyAsk | None = None) -> metered.Verified:
         """Hold the fold against the census and the store."""
         return await self._ask(subjects.VERIFY, ask or metered.VerifyAsk(), timeout_s=120)
+
+    async def bill(self, month: str, tenant: str | None = None) -> bills.Bill:
+        """A tenant's bill of a month such as `2026-11`; a tenant's own without a name."""
+        ask = bills.BillAsk(month=month, tenant=tenant)
+        return await self._ask(subjects.BILL, ask, timeout_s=60)
+
+    async def quote(self, ask: bills.QuoteAsk) -> bills.Quote:
+        """What use would cost."""
+        return await self._ask(subjects.QUOTE, ask, timeout_s=30)
+
+    async def rerate(self, ask: bills.RerateAsk) -> bills.Rerating:
+        """Correct what was charged, in new rows."""
+        return await self._ask(subjects.RERATE, ask, timeout_s=300)
+
+    async def dead_letters(self, ask: bills.DeadLettersAsk | None = None) -> bills.DeadLetters:
+        """What could not be taken in, and why."""
+        return await self._ask(
+            subjects.DEAD_LETTERS, ask or bills.DeadLettersAsk(), timeout_s=60
+        )
 
     async def telemetry(self, ask: metered.TelemetryAsk | None = None) -> metered.TelemetryRows:
         """Minute rollups of a reading."""

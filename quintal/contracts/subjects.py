@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
 from pydantic import Field, TypeAdapter
 
-from quintal.contracts import catalog, ledger, nodes, placement, usage
+from quintal.contracts import bills, catalog, ledger, nodes, placement, usage
 from quintal.contracts.message import Message, Refusal
 
 PREFIX: Final = "quintal.v1"
@@ -321,6 +321,22 @@ VERIFY: Final = _request(
 TELEMETRY_ROWS: Final = _request(
     "usage.{principal}.telemetry", usage.TelemetryAsk, usage.TelemetryRows, _OPERATOR, _METER,
     "Minute rollups of a reading.",
+)  # fmt: skip
+BILL: Final = _request(
+    "usage.{principal}.bill", bills.BillAsk, bills.Bill, _OUTSIDERS, _METER,
+    "A tenant's bill of a month, each line with its evidence.",
+)  # fmt: skip
+QUOTE: Final = _request(
+    "usage.{principal}.quote", bills.QuoteAsk, bills.Quote, _OUTSIDERS, _METER,
+    "What use would cost, by the function that charges it.",
+)  # fmt: skip
+RERATE: Final = _request(
+    "usage.{principal}.rerate", bills.RerateAsk, bills.Rerating, _PEOPLE, _METER,
+    "Correct what was charged, in new rows.",
+)  # fmt: skip
+DEAD_LETTERS: Final = _request(
+    "usage.{principal}.dead_letters", bills.DeadLettersAsk, bills.DeadLetters, _PEOPLE, _METER,
+    "What could not be taken in, and why; try it again.",
 )  # fmt: skip
 
 

@@ -27,6 +27,7 @@ KNOWN: dict[str, Any] = {
     "taint": "maintenance",
     "vendor": "nvidia",
     "model": "nvidia-h100-sxm5-80gb",
+    "month": "2026-01",
     "at": "2026-01-02T03:04:05Z",
     "unit_hours": "1.500000",
     "unit_seconds": "5400.000000",
