@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
+from quintal.contracts.boundaries import Accepted, BoundarySpec
 from quintal.contracts.message import Exact, Message, Name, Token
 from quintal.contracts.models import (
     AcceleratorModelSpec,
@@ -34,6 +35,7 @@ from quintal.contracts.terms import (
     QuotaSpec,
     TenantSpec,
 )
+from quintal.contracts.workloads import WorkloadSpec
 
 __all__ = [
     "API_VERSION",
@@ -41,6 +43,7 @@ __all__ = [
     "AcceleratorModelSpec",
     "AcceleratorNeed",
     "Alternative",
+    "BoundarySpec",
     "Budget",
     "Cap",
     "Catalog",
@@ -62,6 +65,7 @@ __all__ = [
     "Spec",
     "TenantSpec",
     "WorkloadClass",
+    "WorkloadSpec",
     "check_class_names",
     "count_range",
     "memory_range",
@@ -130,6 +134,8 @@ class ProfileSpec(Spec):
     """What one card is charged as under `billing: nominal`; money only, never quota."""
     image: str = ""
     time_to_place_ms: int | None = None
+    accept: Accepted = "supported_unvalidated"
+    """The lowest verdict on a node's software that a workload under this profile accepts."""
     public: bool = True
 
     @model_validator(mode="after")
@@ -154,6 +160,15 @@ class PoolSelector(Spec):
     kinds: tuple[Literal["accelerator", "cpu"], ...] = ()
 
 
+class Approved(Spec):
+    """What may run in a pool. A list that is empty approves all; `*` at an end stands for more."""
+
+    images: tuple[str, ...] = ()
+    frameworks: tuple[str, ...] = ()
+    model_types: tuple[str, ...] = ()
+    formats: tuple[str, ...] = ()
+
+
 class PoolSpec(Spec):
     """A set of devices run as one. A device is in the matching pool of the lowest `order`."""
 
@@ -165,6 +180,8 @@ class PoolSpec(Spec):
     tenants: tuple[Token, ...] = ()
     """Who may place here; empty: everybody."""
     taints: tuple[str, ...] = ()
+    approved: Approved = Field(default_factory=Approved)
+    """Of workloads that are asked for by name."""
 
 
 SPECS: Final[dict[str, type[Spec]]] = {
@@ -175,6 +192,8 @@ SPECS: Final[dict[str, type[Spec]]] = {
     "Quota": QuotaSpec,
     "PriceList": PriceListSpec,
     "PriorityClass": PriorityClassSpec,
+    "Boundary": BoundarySpec,
+    "Workload": WorkloadSpec,
 }
 """Every kind this version knows. Issue by issue the table grows; nothing else lists kinds."""
 
@@ -237,6 +256,8 @@ class Catalog:
         }
         self.prices: dict[str, PriceListSpec] = self._specs("PriceList")
         self.priorities: dict[str, PriorityClassSpec] = self._specs("PriorityClass")
+        self.boundaries: dict[str, BoundarySpec] = self._specs("Boundary")
+        self.workloads: dict[str, WorkloadSpec] = self._specs("Workload")
 
     def _specs(self, kind: str) -> dict[str, Any]:
         return {name: doc.spec for (its, name), doc in self.documents.items() if its == kind}

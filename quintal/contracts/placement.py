@@ -53,6 +53,11 @@ class PlaceAsk(Ask):
 
     request_id: RequestId
     profile: Name | None = None
+    workload: Name | None = None
+    """A Workload of the catalog: its variants stand for alternatives, its profile for the
+    profile, and nodes whose software does not do are left out."""
+    variant: Annotated[str, Field(max_length=64)] = ""
+    """Only this variant of the workload."""
     workload_class: Annotated[WorkloadClass | None, Field(alias="class")] = None
     accelerator: AcceleratorNeed | None = None
     """Beside a profile it narrows it; alone it is the whole need."""
@@ -74,7 +79,11 @@ class PlaceAsk(Ask):
 
     @model_validator(mode="after")
     def _asks_for_something(self) -> PlaceAsk:
-        if self.profile is None:
+        if self.variant and self.workload is None:
+            raise ValueError("variant names one of a workload's: give the workload")
+        if self.workload is not None and self.alternatives:
+            raise ValueError("a workload's variants are its alternatives: leave them out")
+        if self.profile is None and self.workload is None:
             if self.workload_class is None:
                 raise ValueError("give a profile, or a class with an accelerator")
             if self.accelerator is None and not self.alternatives:
