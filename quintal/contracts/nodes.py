@@ -92,6 +92,19 @@ class Problem(Event):
     device: str = ""
 
 
+class ProbeReport(Event):
+    """How one vendor's probe is doing."""
+
+    vendor: str
+    tool: str = ""
+    duration_ms: int | None = None
+    """Of its last look."""
+    failures: int = 0
+    """Since the agent started."""
+    last_good_age_ms: int | None = None
+    """How long ago it last saw what there is; none where it never did."""
+
+
 class Disk(Event):
     """A mounted file system."""
 
@@ -142,6 +155,9 @@ class Inventory(Event):
     stack: Stack = Field(default_factory=Stack)
     devices: tuple[RawDevice, ...] = ()
     problems: tuple[Problem, ...] = ()
+    probes: tuple[ProbeReport, ...] = ()
+    tasks: tuple[str, ...] | None = None
+    """Installed tasks by name; none where the node does not act (`not_enabled`)."""
     agent_version: str = ""
 
 
@@ -154,6 +170,8 @@ class Heartbeat(Event):
     at_ms: UnixMs
     lease_version: str = ""
     """`lease_set_version()` of the leases that the agent keeps."""
+    outside_version: str | None = None
+    """The same of the leases that it only knows of (`bind: none`); an older agent knows none."""
     inventory_sequence: int = 0
 
 
@@ -236,6 +254,9 @@ class EndAsk(Ask):
 class SetAsk(Ask):
     """The whole set of the node's leases as the placer knows it; the agent makes it its own.
 
+    Leases with `bind: none` are in it for information, so that what an outside scheduler runs is
+    not taken for foreign use: the agent neither binds nor acknowledges them, and they do not enter
+    the set's version.
     `ended` are leases that the agent may still hold and must drop; it acknowledges each.
     """
 
@@ -251,6 +272,25 @@ class BindDone(Answer):
     boot_id: str
     lease_version: str = ""
     released: tuple[str, ...] = ()
+
+
+class TaskAsk(Ask):
+    """Run an installed task by its name; names are all that can be asked for."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+    timeout_ms: DurationMs = 600_000
+
+
+class TaskDone(Answer):
+    """The task has ended; whether it did well is its exit status."""
+
+    kind: Literal["task"] = "task"
+    name: str
+    exit_status: int | None = None
+    """None where it was ended at its deadline."""
+    duration_ms: DurationMs = 0
+    output: str = ""
+    """The end of what it printed."""
 
 
 def lease_set_version(leases: dict[str, int]) -> str:

@@ -149,6 +149,11 @@ SET: Final = _request(
     "The whole set of a node's leases.", "callee",
 )  # fmt: skip
 
+TASK: Final = _request(
+    "task.{node}.run", nodes.TaskAsk, nodes.TaskDone, frozenset({Role.CATALOG_BACK}), Role.AGENT,
+    "Run an installed task by name.", "callee",
+)  # fmt: skip
+
 # --- the ledger and what surrounds it ---------------------------------------------------------
 
 LEDGER: Final = Publication(
