@@ -85,7 +85,9 @@ async def test_a_child_past_its_deadline_is_killed_and_its_last_look_ages() -> N
     clock.at_s += 30
     late = await source.look()
     assert (first.age_s, late.age_s) == (0, 30)
-    assert late.observation == WHOLE
+    assert late.observation.devices == WHOLE.devices
+    assert [t.code for t in late.observation.troubles] == ["lost", "probe_timeout"]
+    assert (first.fresh, late.fresh) == (True, False)
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
     await source.close()
@@ -94,13 +96,13 @@ async def test_a_child_past_its_deadline_is_killed_and_its_last_look_ages() -> N
 async def test_a_child_that_fails_is_started_again_after_a_wait_that_grows() -> None:
     clock = Hand()
     source = child("import sys; sys.exit(3)", clock)
-    assert [t.code for t in (await source.look()).observation.troubles] == ["probe_failed"]
+    assert [t.code for t in (await source.look()).observation.troubles] == ["probe_crashed"]
     waited = source._not_before_s - clock.at_s
     await source.look()
-    assert source._failures == 1, "tried again without waiting"
+    assert source.failures == 1, "tried again without waiting"
     clock.at_s += waited
     await source.look()
-    assert source._failures == 2
+    assert source.failures == 2
     assert source._not_before_s - clock.at_s == 2 * waited
     await source.close()
 

@@ -23,15 +23,11 @@ from quintal.contracts.nodes import (
     RawPartition,
     Stack,
 )
+from quintal_agent.floor import BLIND
 from quintal_agent.probes.probe import PCI_IDENTITY, Device, Host, Observation, Trouble, Value
 
 CLEAN_LOOKS: Final = 3
 """So many looks without a fault make a failed device healthy again; one fault is enough to fail."""
-
-_BLIND: Final = frozenset(
-    {"no_library", "no_driver", "driver_mismatch", "no_permission", "probe_failed", "probe_timeout"}
-)
-"""Troubles under which 'no devices' means 'cannot see', not 'there are none'."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +43,27 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
+class ProbeState:
+    """How a probe itself is doing."""
+
+    vendor: str
+    tool: str = ""
+    duration_s: float | None = None
+    failures: int = 0
+    last_good_s: float | None = None
+    """How long ago it last saw what there is; none where it never did."""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Sighting:
     """A probe's newest observation, and how old it is when it is used."""
 
     observation: Observation
     age_s: float = 0.0
+    fresh: bool = True
+    """Taken by this look; an older one must not pass for a new sample."""
+    probe: ProbeState | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +87,7 @@ class Bounds:
 
 def keep_known(before: Observation | None, now: Observation) -> Observation:
     """`now`, with the devices of `before` where the probe has gone blind."""
-    code = next((t.code for t in now.troubles if t.code in _BLIND), None)
+    code = next((t.code for t in now.troubles if t.code in BLIND), None)
     if before is None or now.devices or not before.devices or code is None:
         return now
     devices = tuple(
@@ -97,7 +109,9 @@ def aged(sighting: Sighting, bounds: Bounds) -> Observation:
     """The observation as it may be used now: old readings are stale, old health is unknown."""
     seen, age_s = sighting.observation, sighting.age_s
     if age_s <= bounds.stale_s:
-        return seen
+        if sighting.fresh:
+            return seen
+        return replace(seen, devices=tuple(_aged(d, "", old=False) for d in seen.devices))
     why = f"last seen {int(age_s)} s ago"
     devices = tuple(_aged(device, why, old=age_s > bounds.unknown_s) for device in seen.devices)
     trouble = Trouble("probe_stale", f"the {seen.vendor} probe does not answer; {why}")
