@@ -173,7 +173,7 @@ class Binding:
             task = self._tasks.get(lease.lease)
             if task is not None:
                 await asyncio.wait({task})
-            if lease.state is not State.ENDING or lease.reason != "bind_unknown":
+            if lease.reason != "bind_unknown":
                 break
             again = self._again(lease)
             if again is None:

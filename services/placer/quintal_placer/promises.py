@@ -57,9 +57,12 @@ class Promises:
         await self.ends.close()
 
     async def place(self, tenant: str, ask: PlaceAsk) -> Verdict:
-        """Devices and a lease, a place in the queue, or why not. The id decides (law 3)."""
+        """Devices and a lease, a place in the queue, or why not. The id decides (law 3).
+
+        A refusal consumes no id, also one that came after a grant that no agent took.
+        """
         known = self.desk.by_request(tenant, ask.request_id)
-        if known is not None:
+        if known is not None and known.state not in {State.FAILED, State.REFUSED}:
             if known.digest != digest(ask):
                 return _conflict(ask.request_id)
             return await self._told(await self.binding.settled(known))
@@ -115,7 +118,7 @@ class Promises:
                 verdict="not_now",
                 details={"lease": lease.lease},
             )
-        if lease.state is State.ENDING and lease.reason == "bind_unknown":
+        if lease.reason == "bind_unknown":
             return Refusal(
                 code=Code.ADAPTER_ERROR,
                 message="the agents of its nodes did not answer, and nothing else fits",
