@@ -5,6 +5,7 @@ Kinds of a feather have rooms of their own (`models`, `terms`, ...); their names
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, Field, model_validator
@@ -13,9 +14,12 @@ from quintal.contracts.boundaries import Accepted, BoundarySpec
 from quintal.contracts.message import Exact, Message, Name, Token
 from quintal.contracts.models import (
     AcceleratorModelSpec,
+    EnergyProfileSpec,
+    Layout,
     MatchRule,
     PartitionProfile,
     Rating,
+    RatingSpec,
 )
 from quintal.contracts.spec import (
     CountRange,
@@ -29,6 +33,9 @@ from quintal.contracts.spec import (
 from quintal.contracts.terms import (
     Budget,
     Cap,
+    CohortMember,
+    CohortSpec,
+    CommitmentSpec,
     Price,
     PriceListSpec,
     PriorityClassSpec,
@@ -47,8 +54,13 @@ __all__ = [
     "Budget",
     "Cap",
     "Catalog",
+    "CohortMember",
+    "CohortSpec",
+    "CommitmentSpec",
     "CountRange",
     "Document",
+    "EnergyProfileSpec",
+    "Layout",
     "MatchRule",
     "Metadata",
     "NodeNeed",
@@ -62,6 +74,7 @@ __all__ = [
     "Provenance",
     "QuotaSpec",
     "Rating",
+    "RatingSpec",
     "Spec",
     "TenantSpec",
     "WorkloadClass",
@@ -192,6 +205,10 @@ SPECS: Final[dict[str, type[Spec]]] = {
     "Quota": QuotaSpec,
     "PriceList": PriceListSpec,
     "PriorityClass": PriorityClassSpec,
+    "Cohort": CohortSpec,
+    "Commitment": CommitmentSpec,
+    "Rating": RatingSpec,
+    "EnergyProfile": EnergyProfileSpec,
     "Boundary": BoundarySpec,
     "Workload": WorkloadSpec,
 }
@@ -248,6 +265,11 @@ class Catalog:
         self.digest = digest
         self.documents = {document.key: document for document in documents}
         self.models: dict[str, AcceleratorModelSpec] = self._specs("AcceleratorModel")
+        self.cohorts: dict[str, CohortSpec] = self._specs("Cohort")
+        self.commitments: dict[str, CommitmentSpec] = self._specs("Commitment")
+        self.energy: dict[str, EnergyProfileSpec] = self._specs("EnergyProfile")
+        for name in sorted(added := self._specs("Rating")):
+            self._rate(added[name])
         self.profiles: dict[str, ProfileSpec] = self._specs("Profile")
         self.pools: dict[str, PoolSpec] = self._specs("Pool")
         self.tenants: dict[str, TenantSpec] = self._specs("Tenant")
@@ -259,8 +281,27 @@ class Catalog:
         self.boundaries: dict[str, BoundarySpec] = self._specs("Boundary")
         self.workloads: dict[str, WorkloadSpec] = self._specs("Workload")
 
+    def _rate(self, added: RatingSpec) -> None:
+        """The model with what its site adds; a name that nobody has is the catalog's to refuse."""
+        spec = self.models.get(added.model)
+        if spec is not None:
+            ratings = (*spec.ratings, *added.ratings)
+            self.models[added.model] = spec.model_copy(update={"ratings": ratings})
+
     def _specs(self, kind: str) -> dict[str, Any]:
         return {name: doc.spec for (its, name), doc in self.documents.items() if its == kind}
+
+    def watts(self, model: str, workload_class: str = "") -> tuple[Decimal, str] | None:
+        """What one device draws, and where from: measured here in the class, in any, or nominal."""
+        found = [its for its in self.energy.values() if its.model == model]
+        for wanted in (workload_class or None, None):
+            for profile in found:
+                if profile.workload_class == wanted:
+                    return profile.watts, profile.evidence or "measured here"
+        spec = self.models.get(model)
+        if spec is None or spec.tdp_watts is None:
+            return None
+        return spec.tdp_watts, "nominal power of the model"
 
     def rating(self, model: str, workload_class: str, precision: str = "") -> Rating | None:
         """The rating that applies: an exact precision before the one for any precision.

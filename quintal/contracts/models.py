@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from quintal import roofline
 from quintal.contracts.message import Exact, Name
 from quintal.contracts.spec import Provenance, Spec, WorkloadClass, memory_range
 from quintal.units import to_micro
@@ -60,9 +62,26 @@ class PartitionProfile(Spec):
     model: Name | None = None
     """The model that rates this shape, where it has a rating of its own."""
     parts: Annotated[int, Field(gt=0, le=1_000_000)]
+    """Of the whole device's 1,000,000."""
     memory_bytes: int
     count_max: int = 1
     placements: tuple[int, ...] = ()
+    """Memory slices that it can begin at; each takes `memory_slices` from there."""
+    compute_slices: Annotated[int, Field(ge=0)] = 0
+    memory_slices: Annotated[int, Field(ge=0)] = 0
+
+
+class Layout(Spec):
+    """One way to cut a whole device, and what of it nobody can use then."""
+
+    name: str
+    shapes: dict[str, Annotated[int, Field(ge=1)]]
+    """Partition name -> how many of it."""
+    overhead_parts: Annotated[int, Field(ge=0, le=1_000_000)]
+    """Parts that this layout leaves over, `unavailable: partition_overhead`: with the parts of its
+    shapes they are 1,000,000."""
+    mode: str = ""
+    """What the vendor's tool calls it, where the whole device is switched at once: `CPX/NPS4`."""
 
 
 class AcceleratorModelSpec(Spec):
@@ -91,8 +110,81 @@ class AcceleratorModelSpec(Spec):
     match: tuple[MatchRule, ...] = ()
     legal_counts: tuple[int, ...] = ()
     """How many of a node one lease may hold; empty: any number."""
+    legal_shapes: tuple[str, ...] = ()
+    """Topologies that several can be had in, `2x2`, `4x4x4`; empty: the vendor names none."""
     partitions: tuple[PartitionProfile, ...] = ()
+    memory_slices: Annotated[int, Field(ge=0)] = 0
+    """Slices that `placements` count in; 0: the device cannot be cut, or not in place."""
+    layouts: tuple[Layout, ...] = ()
     ratings: tuple[Rating, ...] = ()
+    estimate: tuple[WorkloadClass, ...] = ()
+    """Classes to rate by formula (`quintal.roofline`) where `ratings` has nothing for them. What
+    comes out stands among the ratings from then on, as the estimate that it is."""
     confidence: Literal["A", "B", "C", "D"] = "D"
     sources: tuple[str, ...] = ()
     notes: str = ""
+
+    @model_validator(mode="after")
+    def _estimated(self) -> AcceleratorModelSpec:
+        """Rate what is to be estimated, once: what is stored never changes with the formula."""
+        rated = {rating.workload_class for rating in self.ratings}
+        missing = [name for name in dict.fromkeys(self.estimate) if name not in rated]
+        if missing:
+            made = tuple(rating for name in missing for rating in self._estimates(name))
+            self.__dict__["ratings"] = (*self.ratings, *made)
+        return self
+
+    def _estimates(self, workload_class: WorkloadClass) -> Iterator[Rating]:
+        figures = self.figures()
+        fp4 = workload_class == "llm_large" and "fp4" in figures.tflops
+        for precision in ("fp4", "") if fp4 else ("",):
+            found = roofline.estimate(figures, workload_class, fp4=precision == "fp4")
+            if found is None:
+                raise ValueError(
+                    f"estimate {workload_class}: give tflops (bf16 or fp16, fp8; fp64 for"
+                    " scientific) and memory_bandwidth_gbs"
+                )
+            yield Rating(
+                workload_class=workload_class,
+                precision=precision,
+                value=found.value,
+                low80=found.low80,
+                high80=found.high80,
+                provenance="roofline",
+                evidence=found.evidence,
+            )
+
+    def figures(self) -> roofline.Figures:
+        """What the formula goes by."""
+        return roofline.Figures(
+            tflops=self.tflops,
+            bandwidth_gbs=self.memory_bandwidth_gbs,
+            interconnect_gbs=self.interconnect_gbs,
+            watts=self.tdp_watts,
+            cuda=self.runtime == "cuda",
+            confidence=self.confidence,
+        )
+
+
+class RatingSpec(Spec):
+    """Ratings that this site adds to a model: measured here, or set by the operator.
+
+    They stand beside those of the model's own document, and the better provenance wins; so a
+    measurement needs no copy of the model, and a later release of the model does not undo it.
+    """
+
+    model: Name
+    ratings: Annotated[tuple[Rating, ...], Field(min_length=1)]
+
+
+class EnergyProfileSpec(Spec):
+    """What a model draws here under load, as measured; without one its nominal power counts."""
+
+    model: Name
+    workload_class: Annotated[WorkloadClass | None, Field(alias="class")] = None
+    """Under the load of this class; empty: any."""
+    watts: Annotated[Exact, Field(gt=0)]
+    idle_watts: Annotated[Exact, Field(ge=0)] | None = None
+    evidence: str = ""
+    """How it was measured, over how many devices, how long."""
+    date: str = ""
