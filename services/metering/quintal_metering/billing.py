@@ -14,7 +14,7 @@ from dataclasses import replace
 from quintal.contracts.ledger import device_key
 from quintal.pricing import Charge, Terms, charge
 from quintal_metering.facts import Card, Group, Lease, State, Use, hour_of, hours_within
-from quintal_metering.rows import SliceRow, checked, row_id
+from quintal_metering.rows import HoldingRow, SliceRow, checked, row_id
 from quintal_metering.turn import Prices, Turn
 
 
@@ -28,9 +28,24 @@ def grouped(state: State, cards: tuple[Card, ...]) -> tuple[Group, ...]:
     return tuple(sorted(group._replace(devices=count) for group, count in counts.items()))
 
 
+def held(turn: Turn, lease: Lease, to_ms: int = 0) -> None:
+    """Say on which devices the lease is from `held_ms` on, or was until `to_ms`."""
+    owner = (lease.tenant, lease.project, lease.workload_class)
+    turn.say(
+        HoldingRow(
+            row_id("holding", lease.id, place, *card[:2], lease.held_ms), lease.id, *owner,
+            card.pool, card.model, card.node, card.uuid, card.parts, lease.held_ms, to_ms,
+            turn.sequence,
+        )
+        for place, card in enumerate(lease.cards)
+    )  # fmt: skip
+
+
 def begin(turn: Turn, lease: Lease) -> None:
     """Usage runs from now on."""
     lease.state, lease.bound_ms, lease.billed_ms = "bound", turn.at_ms, turn.at_ms
+    lease.held_ms = turn.at_ms
+    held(turn, lease)
     lease.uses = [Use(turn.at_ms, turn.state.revision, grouped(turn.state, lease.cards))]
 
 
@@ -54,6 +69,7 @@ def bill(turn: Turn, lease: Lease, to_ms: int) -> None:
 
 def finish(turn: Turn, lease: Lease, effective_ms: int) -> None:
     """Usage ended at `effective_ms`: bill up to there, or take back what lies beyond it."""
+    held(turn, lease, max(effective_ms, lease.held_ms, 1))
     if effective_ms >= lease.billed_ms:
         bill(turn, lease, effective_ms)
     else:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
-from quintal_metering.rows import CapacityRow, CensusCheck, Fault, Row, SliceRow, row_id
+from quintal_metering.rows import CapacityRow, CensusCheck, Fault, HoldingRow, Row, SliceRow, row_id
 
 Columns = dict[str, list[Any]]
 
@@ -68,13 +68,15 @@ def inserts(
     token = f"LEDGER:{span[0]}-{span[1]}"
     slices = [row for row in rows if isinstance(row, SliceRow)]
     capacity = [row for row in rows if isinstance(row, CapacityRow)]
+    holdings = [row for row in rows if isinstance(row, HoldingRow)]
     checks = [row for row in rows if isinstance(row, CensusCheck)]
     faults = [row for row in rows if isinstance(row, Fault)]
     dead = [*letters, *(dead_letter(fault) for fault in faults)]
     found = [
         *_blocks("transitions", archived, token),
-        *_by_month("slices", slices, token, "from_ms"),
-        *_by_month("capacity", capacity, token, "hour_ms"),
+        *by_month("slices", slices, token, "from_ms"),
+        *by_month("capacity", capacity, token, "hour_ms"),
+        *by_month("holdings", holdings, token, "from_ms"),
     ]
     if checks:
         found.append(Insert("censuses", _censuses(checks), token))
@@ -93,7 +95,7 @@ def dead_columns(letters: Sequence[DeadLetter]) -> Columns:
     return {"id": [letter.id for letter in letters], **columns(letters)}
 
 
-def _by_month(table: str, rows: Sequence[Any], token: str, instant: str) -> list[Insert]:
+def by_month(table: str, rows: Sequence[Any], token: str, instant: str) -> list[Insert]:
     """One insert a partition: an insert over several is not atomic."""
 
     def month(row: Any) -> str:

@@ -117,6 +117,8 @@ class Lease:
     cards: tuple[Card, ...]
     state: HoldState = "granted"
     bound_ms: int = 0
+    held_ms: int = 0
+    """Since when it has had these very cards."""
     billed_ms: int = 0
     """Up to where its slices have been given out."""
     uses: list[Use] = field(default_factory=list)

@@ -274,10 +274,14 @@ def _bind(turn: Turn, lease: Lease) -> None:
 
 
 def _move(turn: Turn, lease: Lease, devices: tuple[LeaseDevice, ...]) -> None:
+    if lease.state == "bound":
+        billing.held(turn, lease, turn.at_ms)
     _let_go(turn, lease, lease.cards)
     lease.cards = tuple(_card(device) for device in devices)
     _hold(turn, lease)
     if lease.state == "bound":
+        lease.held_ms = turn.at_ms
+        billing.held(turn, lease)
         billing.reshape(turn, lease)
 
 

@@ -221,9 +221,10 @@ class Written:
             "slices": "id, part_ms, quantity, nominal_quantity, cost",
             "capacity": "id, part_ms",
         }[self.table]
+        own = "AND correction = ''" if self.table == "slices" else ""
         text = f"""
 SELECT {columns} FROM {self.table}
-WHERE sequence > {{after:UInt64}} AND sequence <= {{until:UInt64}} LIMIT 1 BY id"""  # noqa: S608
+WHERE sequence > {{after:UInt64}} AND sequence <= {{until:UInt64}} {own} LIMIT 1 BY id"""  # noqa: S608
         return text, {"after": self.after, "until": self.until}
 
 

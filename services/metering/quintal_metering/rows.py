@@ -57,6 +57,10 @@ class SliceRow:
     sequence: int
     home_pool: str
     home_model: str
+    correction: str = ""
+    """The correction that wrote this row; empty where the fold did."""
+    reverses: str = ""
+    """The row that this one takes back whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,29 @@ class CapacityRow:
     hour_ms: int
     reason: str
     part_ms: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class HoldingRow:
+    """A lease on one device: written when it begins, with no end, and again when it ends.
+
+    It says on which device's readings the use of a lease can be seen. No bill rests on it.
+    """
+
+    id: str
+    lease: str
+    tenant: str
+    project: str
+    workload_class: str
+    pool: str
+    model: str
+    node: str
+    device: str
+    parts: int
+    from_ms: int
+    to_ms: int
+    """0 while it lasts."""
     sequence: int
 
 
@@ -112,7 +139,7 @@ class Fault:
     message: str
 
 
-Row = SliceRow | CapacityRow | CensusCheck | Fault
+Row = SliceRow | CapacityRow | HoldingRow | CensusCheck | Fault
 
 
 def row_id(*parts: object) -> str:
