@@ -242,6 +242,11 @@ class LeaseMoved(Record):
     devices: tuple[LeaseDevice, ...]
     cpu_milli: dict[str, int] = Field(default_factory=dict)
     memory_bytes: dict[str, int] = Field(default_factory=dict)
+    variant: str = ""
+    """These four as in the grant: another alternative runs another variant."""
+    image: str = ""
+    args: tuple[str, ...] = ()
+    precision: str = ""
 
 
 class LeaseTtlChanged(Record):

@@ -13,6 +13,7 @@ from quintal.contracts import ledger, placement
 from quintal.contracts.message import Refusal
 from quintal.contracts.placement import LeaseDevice
 from quintal.errors import Code, Owner
+from quintal.units import from_micro
 from quintal_placer import views
 from quintal_placer.desk import Desk, lease_device
 from quintal_placer.engine.asks import Offer
@@ -48,6 +49,13 @@ def adoption_record(desk: Desk, ask: placement.AdoptAsk) -> ledger.LeaseGranted 
         if isinstance(taken, Refusal):
             return taken
         found.append(taken)
+    cpu = any(node.devices[device.uuid].kind == "cpu" for device in found)
+    if cpu and node.cpu_held:
+        return Refusal(
+            code=Code.CONFLICT,
+            message=f"leases hold {node.cpu_held} milli of the CPU of {ask.node}",
+            owner=Owner.INFRASTRUCTURE,
+        )
     if len({device.uuid for device in found}) < len(found):
         return Refusal(code=Code.INVALID_REQUEST, message="a device is named twice")
     lease, token = desk.next()
@@ -63,6 +71,7 @@ def adoption_record(desk: Desk, ask: placement.AdoptAsk) -> ledger.LeaseGranted 
         labels=ask.labels,
         adopt=ask,
         devices=tuple(found),
+        cpu_milli={ask.node: node.cpu_milli} if cpu else {},
         ttl_ms=ask.ttl_ms,
         deadline_ms=at_ms + ask.ttl_ms,
         bound=True,
@@ -101,11 +110,17 @@ def _within_quota(
     trial = Lease(record.lease, ask.tenant, "", "", State.GRANTED, granted=record)
     trial.devices = record.devices
     for holding in desk.state.holdings(trial):
+        quota = desk.state.catalog.quotas.get(ask.tenant)
+        if not desk.state.quotas.defined(ask.tenant, holding.workload_class):
+            if quota is not None and quota.adopt == "refuse":
+                return desk.no_quota(ask.tenant, holding.workload_class)
+            units = f"{from_micro(holding.micro).normalize():f}"
+            over_all = {f"no quota in {holding.workload_class}": units}
+            return record.model_copy(update={"over_by": over_all})
         excess = desk.state.quotas.exceeded(holding)
         if excess is None:
             continue
         refusal = views.over_quota(excess)
-        quota = desk.state.catalog.quotas.get(ask.tenant)
         if quota is not None and quota.adopt == "refuse":
             return refusal
         over = {str(refusal.details["cap"]): str(refusal.details["over_by"])}

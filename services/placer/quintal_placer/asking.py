@@ -179,6 +179,11 @@ def translate(market: Market, tenant: str, ask: PlaceAsk) -> tuple[Ask, Terms] |
         objective=_objective(ask, profile),
         pools=frozenset(where.pools),
         closed_pools=frozenset(_closed(catalog, tenant)),
+        tainted_pools=frozenset(
+            name
+            for name, pool in catalog.pools.items()
+            if not set(pool.taints) <= set(where.tolerations)
+        ),
         clusters=frozenset(where.clusters),
         locations=frozenset(where.locations),
         nodes=frozenset(where.nodes),

@@ -136,6 +136,10 @@ class Binding:
                     devices=fresh.devices,
                     cpu_milli=fresh.cpu_milli,
                     memory_bytes=fresh.memory_bytes,
+                    variant=fresh.variant,
+                    image=fresh.image,
+                    args=fresh.args,
+                    precision=fresh.precision,
                 )
             ]
         )
@@ -186,6 +190,8 @@ class Binding:
         """Another grant for a request whose bind has no answer; its old devices stay held."""
         newest = self._desk.by_request(lease.tenant, lease.request_id)
         if newest is not None and newest is not lease:
+            if newest.digest != lease.digest:
+                return None
             done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
             done.set_result(self._writer.sequence)
             return newest, done

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -24,7 +24,7 @@ from quintal_placer.engine import placing
 from quintal_placer.engine.asks import Ask, Offer
 from quintal_placer.engine.fleet import Device
 from quintal_placer.engine.placing import Chosen
-from quintal_placer.engine.why import why
+from quintal_placer.engine.why import Why, why
 from quintal_placer.ledger import LedgerWriter
 from quintal_placer.settings import Settings
 from quintal_placer.state import Lease, PlacerState
@@ -40,6 +40,11 @@ Answer = TypeVar(
     placement.Capacity,
 )
 """Answers that name the ledger's sequence that they reflect."""
+
+TOKEN_BITS: Final = 32
+"""Grants of one epoch have room below the next epoch's: a newer token is always the greater."""
+
+WHYS_MAX: Final = 1_000
 
 Decided = tuple[Ask, Terms, Chosen]
 """What was asked of the engine, what a grant freezes, and what the engine chose."""
@@ -59,6 +64,10 @@ class Desk:
         self._count = 0
         self.explanations: OrderedDict[tuple[str, str], placement.Explanation] = OrderedDict()
         self.ledger_full = False
+        self.without_inventory: Callable[[], Sequence[str]] = tuple
+        """Nodes that are heard and have not said what they have."""
+        self._whys: dict[tuple[Ask, str], Why] = {}
+        self._whys_at = -1
 
     @property
     def market(self) -> Market:
@@ -81,8 +90,21 @@ class Desk:
         self._explain(tenant, ask, decided)
         return decided
 
+    def fits(self, tenant: str, ask: PlaceAsk) -> Decided | None:
+        """The same decision for one that waits: where nothing is chosen, nobody asks why."""
+        decided = self._decided(tenant, ask, frozenset(), reasons=False)
+        if isinstance(decided, Refusal):
+            return None
+        self._explain(tenant, ask, decided)
+        return decided
+
     def _decided(
-        self, tenant: str, ask: PlaceAsk, avoid: frozenset[tuple[str, str]]
+        self,
+        tenant: str,
+        ask: PlaceAsk,
+        avoid: frozenset[tuple[str, str]],
+        *,
+        reasons: bool = True,
     ) -> Decided | Refusal:
         if self.ledger_full or self.writer.full:
             return Refusal(
@@ -95,19 +117,39 @@ class Desk:
             return translated
         engine_ask, terms = translated
         if not self.state.quotas.defined(tenant, engine_ask.workload_class):
-            return Refusal(
-                code=Code.NO_QUOTA_DEFINED,
-                message=f"{tenant} has no quota in class {engine_ask.workload_class}",
-                owner=Owner.CATALOG,
-            )
+            return self.no_quota(tenant, engine_ask.workload_class)
         engine_ask = replace(engine_ask, avoid=avoid)
         outcome = placing.decide(self.state.fleet, self.state.quotas, engine_ask)
         if isinstance(outcome, Chosen):
             return engine_ask, terms, outcome
-        if outcome.excess is not None:
-            return views.over_quota(outcome.excess)
-        reasons = why(self.state.fleet, engine_ask)
-        return views.refusal(reasons, engine_ask.closed_pools)
+        if not reasons:
+            return Refusal(code=Code.NO_CAPACITY, message="not now")
+        if outcome.excess is None:
+            told = views.refusal(self._why(engine_ask), engine_ask.closed_pools)
+            return views.with_missing(told, len(self.without_inventory()))
+        refusal = views.over_quota(outcome.excess)
+        told = views.refusal(self._why(engine_ask, refusal.code), engine_ask.closed_pools)
+        return refusal.model_copy(update={"reasons": told.reasons})
+
+    @staticmethod
+    def no_quota(tenant: str, workload_class: str) -> Refusal:
+        """Default deny: a class without a cap of its own is refused."""
+        return Refusal(
+            code=Code.NO_QUOTA_DEFINED,
+            message=f"{tenant} has no quota in class {workload_class}",
+            owner=Owner.CATALOG,
+        )
+
+    def _why(self, ask: Ask, barred: str = "") -> Why:
+        """The fleet taken apart: costly, and the same until the fleet changes."""
+        if self._whys_at != self.state.fleet.version or len(self._whys) >= WHYS_MAX:
+            self._whys.clear()
+            self._whys_at = self.state.fleet.version
+        key = (replace(ask, tenant=""), barred)
+        known = self._whys.get(key)
+        if known is None:
+            known = self._whys[key] = why(self.state.fleet, ask, barred)
+        return known
 
     def _explain(self, tenant: str, ask: PlaceAsk, decided: Decided | Refusal) -> None:
         key = (tenant, ask.request_id)
@@ -122,7 +164,7 @@ class Desk:
         """A lease id and a fencing token, both newer than any before."""
         self._count += 1
         epoch = self.state.epoch
-        return f"l{epoch}-{self._count}", (epoch << 24) + self._count
+        return f"l{epoch}-{self._count}", (epoch << TOKEN_BITS) + self._count
 
     def record(
         self, name: str, token: int, tenant: str, ask: PlaceAsk, decided: Decided

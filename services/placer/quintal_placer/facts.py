@@ -92,11 +92,7 @@ def _device_records(
     known = node.devices.get(raw.uuid) if node else None
     if known is None:
         yield ledger.DeviceAppeared(at_ms=at_ms, node=name, device=raw, model=model, pool=pool)
-        others = [n for n in sorted(state.where.get(raw.uuid, ())) if n != name and _live(state, n)]
-        for other in [*others, name] if others else []:
-            yield ledger.DisputeChanged(
-                at_ms=at_ms, node=other, uuid=raw.uuid, disputed=True, reason="duplicate_device"
-            )
+        yield from _duplicates(state, name, raw.uuid, at_ms)
         return
     before = state.raw[name, raw.uuid]
     health = {"health": before.health, "health_reason": before.health_reason}
@@ -106,6 +102,24 @@ def _device_records(
         yield ledger.DeviceHealthChanged(
             at_ms=at_ms, node=name, uuid=raw.uuid, health=raw.health, reason=raw.health_reason
         )
+
+
+def duplicate_records(state: PlacerState, name: str, at_ms: int) -> list[ledger.AnyRecord]:
+    """A node is heard again: what was reported elsewhere meanwhile is nobody's until cleared."""
+    uuids = sorted(state.fleet.nodes[name].devices)
+    return [record for uuid in uuids for record in _duplicates(state, name, uuid, at_ms)]
+
+
+def _duplicates(state: PlacerState, name: str, uuid: str, at_ms: int) -> Iterator[ledger.AnyRecord]:
+    """One uuid on two live nodes makes both of them disputed."""
+    others = [n for n in sorted(state.where.get(uuid, ())) if n != name and _live(state, n)]
+    for other in [*others, name] if others else []:
+        node = state.fleet.nodes.get(other)
+        known = node.devices.get(uuid) if node else None
+        if known is None or not known.disputed:
+            yield ledger.DisputeChanged(
+                at_ms=at_ms, node=other, uuid=uuid, disputed=True, reason="duplicate_device"
+            )
 
 
 def _live(state: PlacerState, node: str) -> bool:

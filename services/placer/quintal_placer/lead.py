@@ -17,7 +17,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from quintal.bus import Bus
+from quintal.bus import Bus, Stored
 from quintal.catalog_reader import CatalogReader
 from quintal.clock import Clock, SteadyClock
 from quintal.contracts import ledger, placement, subjects
@@ -27,11 +27,11 @@ from quintal.errors import BusUnavailable, QuintalError
 from quintal_placer import facts, snapshots
 from quintal_placer.agents import Agents
 from quintal_placer.announcer import Announcer
-from quintal_placer.ledger import STREAM, Deposed, LedgerWriter, claim
+from quintal_placer.ledger import STREAM, Deposed, LedgerWriter, claim, follows
 from quintal_placer.promises import Promises
 from quintal_placer.settings import Settings
 from quintal_placer.state import PlacerState
-from quintal_placer.watch import Watch
+from quintal_placer.watch import RECORDS_AT_ONCE, Watch
 
 log = logging.getLogger(__name__)
 
@@ -100,19 +100,32 @@ class Placer:
         """Apply what the stream has beyond our position. Raises BusUnavailable."""
         while batch := await self._back.read(STREAM, self.position + 1):
             for stored in batch:
-                try:
-                    group = ledger.GROUP.validate_json(stored.data)
-                except ValidationError:
+                if stored.sequence != self.position + 1:
+                    # Purged before it was read: only a newer snapshot leads on from here.
+                    raise Deposed(f"the ledger goes on at {stored.sequence}, not {self.position}")
+                group = self._group_of(stored)
+                self.position = stored.sequence
+                if group is None:
                     self.foreign += 1
-                    log.error("message %d of the ledger is no group", stored.sequence)  # noqa: TRY400
-                    self.position = stored.sequence
                     continue
                 for record in group.transitions:
                     if isinstance(record, ledger.CatalogAdopted):
                         await self._load_catalog(record.revision)
                     self.state.apply(record)
                     self._records_since_snapshot += 1
-                self.position = stored.sequence
+            self.state.forget(self.state.at_ms)
+
+    def _group_of(self, stored: Stored) -> ledger.Group | None:
+        """The group that a message is; none, and an alarm, where no placer decided it."""
+        try:
+            group = ledger.GROUP.validate_json(stored.data)
+        except ValidationError:
+            log.error("ALARM: message %d of the ledger is no group", stored.sequence)  # noqa: TRY400
+            return None
+        if not follows(group, stored.sequence, self.state):
+            log.error("ALARM: message %d of the ledger is no leader's", stored.sequence)
+            return None
+        return group
 
     async def _load_catalog(self, revision: int) -> None:
         if revision in {0, self.state.catalog.revision}:
@@ -250,7 +263,7 @@ class Placer:
         self.promises = promises
         slow = 0
         while True:
-            await asyncio.sleep(HOUSEKEEPING_S)
+            await self._nap()
             if self._away():
                 continue
             if self._outage:
@@ -268,6 +281,17 @@ class Placer:
                 await self._slow_round(promises)
             elif slow % 10 == 0:
                 await self._adopt(promises)
+
+    async def _nap(self) -> None:
+        """Until the next round.
+
+        A process that was stopped meanwhile (or a loop that stood still) heard nobody: that was
+        no silence of theirs.
+        """
+        before_s = self._clock.monotonic_s()
+        await asyncio.sleep(HOUSEKEEPING_S)
+        if self._clock.monotonic_s() - before_s > HOUSEKEEPING_S + STALL_S:
+            self._outage = True
 
     def _away(self) -> bool:
         """No connection, or an append that does not come back: time does not count."""
@@ -309,7 +333,8 @@ class Placer:
             return
         records = facts.adoption_records(self.state, catalog, self.writer.now_ms())
         self.state.adopt_catalog(catalog)
-        promises.desk.commit(records)
+        for start in range(0, len(records), RECORDS_AT_ONCE):
+            promises.desk.commit(records[start : start + RECORDS_AT_ONCE])
         log.info("catalog revision %d adopted", catalog.revision)
 
     async def _slow_round(self, promises: Promises) -> None:

@@ -93,7 +93,7 @@ class LedgerWriter:
         """
         data: list[bytes] = []
         if records:
-            for census in self._hours(records[0].at_ms):
+            for census in full_hours(self._state, records[0].at_ms):
                 self._apply(census, data)
         for record in records:
             self._apply(record, data)
@@ -113,15 +113,6 @@ class LedgerWriter:
     def _apply(self, record: ledger.AnyRecord, data: list[bytes]) -> None:
         self._state.apply(record)
         data.append(record.model_dump_json(exclude_defaults=False).encode())
-
-    def _hours(self, at_ms: int) -> list[ledger.Census]:
-        before_ms = self._state.at_ms
-        if before_ms == 0 or at_ms // MS_PER_HOUR == before_ms // MS_PER_HOUR:
-            return []
-        first, last = before_ms // MS_PER_HOUR + 1, at_ms // MS_PER_HOUR
-        rows = self._state.census()
-        hours = range(max(first, last - CENSUSES_AT_ONCE_MAX + 1), last + 1)
-        return [ledger.Census(at_ms=h * MS_PER_HOUR, cause="hour", rows=rows) for h in hours]
 
     async def run(self) -> None:
         """Append what is proposed, for as long as this placer leads. Raises Deposed."""
@@ -203,14 +194,39 @@ class LedgerWriter:
                 await asyncio.sleep(RETRY_S)
 
 
+def full_hours(state: PlacerState, at_ms: int) -> list[ledger.Census]:
+    """A census for each full hour between the newest record and `at_ms`."""
+    before_ms = state.at_ms
+    if before_ms == 0 or at_ms // MS_PER_HOUR == before_ms // MS_PER_HOUR:
+        return []
+    first, last = before_ms // MS_PER_HOUR + 1, at_ms // MS_PER_HOUR
+    rows = state.census()
+    hours = range(max(first, last - CENSUSES_AT_ONCE_MAX + 1), last + 1)
+    return [ledger.Census(at_ms=h * MS_PER_HOUR, cause="hour", rows=rows) for h in hours]
+
+
+def follows(group: ledger.Group, sequence: int, state: PlacerState) -> bool:
+    """Whether a stored group is of the writer that the ledger had, or of the one that took over.
+
+    The fence lets nothing else in; whoever wrote past it (with other rights than a placer's own
+    code) has not decided anything.
+    """
+    if group.expected != sequence - 1:
+        return False
+    if group.group == 0:
+        return group.epoch > state.epoch
+    return (group.epoch, group.writer) == (state.epoch, state.writer)
+
+
 async def claim(
     bus: Bus, state: PlacerState, clock: SteadyClock, *, writer: str, sequence: int
 ) -> int | None:
     """Begin the next epoch at `sequence`; none if the stream has moved on meanwhile."""
     at_ms = max(clock.now_ms(), state.at_ms)
     record = ledger.EpochBegan(at_ms=at_ms, epoch=state.epoch + 1, writer=writer)
+    transitions = (*full_hours(state, at_ms), record)
     group = ledger.Group(
-        epoch=record.epoch, writer=writer, group=0, expected=sequence, transitions=(record,)
+        epoch=record.epoch, writer=writer, group=0, expected=sequence, transitions=transitions
     )
     data = ledger.GROUP.dump_json(group)
     while True:

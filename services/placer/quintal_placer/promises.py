@@ -6,6 +6,8 @@ after its agents have answered).
 
 from __future__ import annotations
 
+import asyncio
+
 from quintal.contracts import ledger, placement
 from quintal.contracts.message import Refusal
 from quintal.contracts.placement import PlaceAsk
@@ -21,6 +23,7 @@ from quintal_placer.engine.leases import LIVE, State
 from quintal_placer.ledger import LedgerWriter
 from quintal_placer.settings import Settings
 from quintal_placer.state import Lease, PlacerState, digest
+from quintal_placer.tasks import report
 
 Verdict = placement.Lease | placement.Pending | Refusal
 
@@ -45,6 +48,7 @@ class Promises:
         self._state = state
         self._writer = writer
         self._worked_at = -1
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def resume(self) -> None:
         """After a takeover: watch every deadline, and bind what was granted."""
@@ -53,6 +57,8 @@ class Promises:
 
     async def close(self) -> None:
         """Stop what is under way."""
+        for task in self._tasks:
+            task.cancel()
         await self.binding.close()
         await self.ends.close()
 
@@ -62,7 +68,7 @@ class Promises:
         A refusal consumes no id, also one that came after a grant that no agent took.
         """
         known = self.desk.by_request(tenant, ask.request_id)
-        if known is not None and known.state not in {State.FAILED, State.REFUSED}:
+        if known is not None and not _refused(known):
             if known.digest != digest(ask):
                 return _conflict(ask.request_id)
             return await self._told(await self.binding.settled(known))
@@ -118,10 +124,12 @@ class Promises:
                 verdict="not_now",
                 details={"lease": lease.lease},
             )
-        if lease.reason == "bind_unknown":
+        if _refused(lease):
+            unknown = "the agents of its nodes did not answer, and nothing else fits"
+            over = f"it was over before it was bound: {lease.reason}"
             return Refusal(
                 code=Code.ADAPTER_ERROR,
-                message="the agents of its nodes did not answer, and nothing else fits",
+                message=unknown if lease.reason == "bind_unknown" else over,
                 owner=Owner.INFRASTRUCTURE,
                 verdict="not_now",
                 details={"lease": lease.lease},
@@ -172,9 +180,20 @@ class Promises:
         for name in views.queue_order(self._state):
             lease = self._state.queue[name]
             assert lease.queued is not None
-            decided = self.desk.decide(lease.tenant, lease.queued.request)
-            if not isinstance(decided, Refusal):
+            decided = self.desk.fits(lease.tenant, lease.queued.request)
+            if decided is not None:
                 self.binding.grant(lease.tenant, lease.queued.request, decided, queued=name)
+                self._see_through(lease)
+
+    def _see_through(self, lease: Lease) -> None:
+        """Nobody waits for the bind of what was queued: somebody must, to try again elsewhere."""
+        task = asyncio.create_task(self._bound(lease))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(report)
+
+    async def _bound(self, lease: Lease) -> None:
+        await self.binding.settled(lease)
 
     # --- the other verbs ----------------------------------------------------------------------
 
@@ -206,10 +225,6 @@ class Promises:
         else:
             lease.deadline_ms = deadline_ms
         return await self.desk.told(self.desk.view(lease))
-
-    def _lost(self, node: str) -> bool:
-        known = self._state.fleet.nodes.get(node)
-        return known is None or known.liveness == "lost"
 
     async def release(self, tenant: str, ask: placement.ReleaseAsk) -> placement.Lease | Refusal:
         """Over, from now; doing it twice is doing it once."""
@@ -277,6 +292,17 @@ class Promises:
         if ask.lease is not None:
             return self.desk.own(tenant, ask.lease)
         return self.desk.by_request(tenant, ask.request_id or "")
+
+
+def _refused(lease: Lease) -> bool:
+    """Whether it ended before anybody was given anything, and not by its tenant's word.
+
+    That is a refusal, and a refusal consumes no id (law 3): the next try is a new decision.
+    """
+    if lease.state in {State.FAILED, State.REFUSED}:
+        return True
+    over = lease.state in {State.ENDING, State.ENDED}
+    return over and lease.bound_ms is None and lease.reason != "released"
 
 
 def _conflict(request_id: str) -> Refusal:

@@ -58,11 +58,10 @@ def records_of(state: PlacerState) -> Iterator[ledger.AnyRecord]:
                 yield ledger.DisputeChanged(
                     at_ms=at_ms, node=name, uuid=uuid, disputed=True, reason=device.disputed
                 )
-    for name in state.closed:
-        yield from _lease_records(state.leases[name])
-    for lease in state.leases.values():
-        if lease.closed_ms is None:
-            yield from _lease_records(lease)
+    # By token: the order in which devices were taken, so that none is taken before its last
+    # holder has let it go, and of two leases under one request id the newer one comes last.
+    for lease in sorted(state.leases.values(), key=lambda lease: lease.token):
+        yield from _lease_records(lease)
     yield ledger.Tick(at_ms=at_ms)
 
 
@@ -72,15 +71,6 @@ def _lease_records(lease: Lease) -> Iterator[ledger.AnyRecord]:
     if lease.granted is not None:
         yield lease.granted
         name = lease.lease
-        if lease.devices != lease.granted.devices:
-            yield ledger.LeaseMoved(
-                at_ms=lease.granted_ms,
-                lease=name,
-                token=lease.token,
-                devices=lease.devices,
-                cpu_milli=lease.cpu_milli,
-                memory_bytes=lease.memory_bytes,
-            )
         if lease.bound_ms is not None and not lease.granted.bound:
             yield ledger.LeaseBound(at_ms=lease.bound_ms, lease=name)
         if lease.state not in {State.ENDED, State.FAILED, State.ENDING}:
@@ -167,6 +157,7 @@ def fill(state: PlacerState, data: bytes) -> None:
     state.epoch, state.writer = header["epoch"], header["writer"]
     state.adopted = (header["adopted"][0], header["adopted"][1])
     state.retired = dict(header["retired"])
+    state.closed.sort(key=lambda name: state.leases[name].closed_ms or 0)
 
 
 async def save(bus: Bus, data: bytes, sequence: int) -> None:

@@ -310,6 +310,10 @@ class PlacerState:
         self._count(lease, self.quotas.drop)
         for node in lease.nodes:
             self._let_go(lease, node)
+        assert lease.granted is not None
+        lease.granted = lease.granted.model_copy(
+            update={name: getattr(record, name) for name in _MOVED}
+        )
         self._hold(lease, record)
         self._count(lease, self.quotas.add)
 
@@ -326,6 +330,7 @@ class PlacerState:
         lease.effective_ms = record.effective_ms
         lease.waiting = set(lease.nodes)
         self._count(lease, self.quotas.drop)
+        self.fleet.version += 1  # quota is free again, and somebody may wait for just that
         del self.live[record.lease]
         self.ending[record.lease] = lease
 
@@ -486,6 +491,11 @@ class PlacerState:
         ledger.LeaseCancelled: _unqueued,
     }
 
+
+_MOVED = (
+    "token", "devices", "cpu_milli", "memory_bytes", "variant", "image", "args", "precision",
+)  # fmt: skip
+"""What of a grant is other after a move."""
 
 _HELD_AS = {State.BOUND: "leased", State.GRANTED: "binding", State.ENDING: "releasing"}
 

@@ -163,6 +163,29 @@ def refusal(why: Why, closed_pools: frozenset[str] = frozenset()) -> Refusal:
     )
 
 
+def with_missing(refusal: Refusal, count: int) -> Refusal:
+    """Nodes that are heard, and whose inventory nobody knows: what they have may yet fit.
+
+    They are in no pool that is known, so that no asker is told their names.
+    """
+    if not count:
+        return refusal
+    reason = Reason(
+        code=Code.INVENTORY_MISSING,
+        message="nodes that are heard have not said what they have",
+        count=count,
+    )
+    update: dict[str, object] = {"reasons": (reason, *refusal.reasons)}
+    if refusal.verdict == "never_fits":
+        update |= {
+            "code": Code.INVENTORY_MISSING,
+            "message": f"{reason.message}; {refusal.message}",
+            "owner": Owner.INFRASTRUCTURE,
+            "verdict": "not_now",
+        }
+    return refusal.model_copy(update=update)
+
+
 def over_quota(excess: Excess) -> Refusal:
     """A cap bars it."""
     codes = {

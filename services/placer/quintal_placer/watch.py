@@ -18,6 +18,7 @@ from quintal.contracts.message import Event
 from quintal.errors import BusUnavailable
 from quintal_placer import agents, facts
 from quintal_placer.agents import Agents
+from quintal_placer.engine.leases import State
 from quintal_placer.ledger import LedgerWriter
 from quintal_placer.promises import Promises
 from quintal_placer.settings import Settings
@@ -47,6 +48,10 @@ class Watch:
         self._steady: dict[str, int] = {}
         """Lost node -> since when it is heard again."""
         self._sets: dict[str, float] = {}
+        self._said: dict[str, tuple[str, int]] = {}
+        """Node -> (boot id, sequence) of the newest inventory heard of it, changed or not."""
+        self._before: dict[str, set[str]] = {}
+        """Node -> boot ids that another one has replaced: their late messages count no more."""
         self._tasks: set[asyncio.Task[None]] = set()
         self.skew_ms: dict[str, int] = {}
 
@@ -68,6 +73,7 @@ class Watch:
         self._writer = writer
         self.pardon()
         self._promises = promises
+        promises.desk.without_inventory = lambda: self.without_inventory
         await self.read_fleet()
 
     async def read_fleet(self) -> None:
@@ -99,9 +105,19 @@ class Watch:
     def _note(self, inventory: nodes.Inventory) -> None:
         assert self._promises is not None
         assert self._writer is not None
+        if inventory.boot_id in self._before.get(inventory.node, ()):
+            return
+        self._boots(inventory.node, inventory.boot_id)
+        self._said[inventory.node] = (inventory.boot_id, inventory.sequence)
         records = facts.inventory_records(self._state, inventory, self._writer.now_ms())
         for start in range(0, len(records), RECORDS_AT_ONCE):
             self._promises.desk.commit(records[start : start + RECORDS_AT_ONCE])
+
+    def _boots(self, name: str, boot_id: str) -> None:
+        """Remember the boot that `boot_id` replaces, if it does."""
+        node = self._state.fleet.nodes.get(name)
+        if node is not None and node.boot_id != boot_id:
+            self._before.setdefault(name, set()).add(node.boot_id)
 
     def _health(self, event: nodes.HealthEvent) -> None:
         assert self._promises is not None
@@ -119,13 +135,15 @@ class Watch:
         node = self._state.fleet.nodes.get(beat.node)
         if node is None or self._state.retired.get(beat.node) == beat.boot_id:
             return
+        if beat.boot_id in self._before.get(beat.node, ()):
+            return
         if node.boot_id != beat.boot_id:
             self._reboot(beat.node, beat.boot_id, now_ms)
         node.heard_ms = max(node.heard_ms, now_ms)
         if node.liveness != "ready":
             self._returned(beat.node, now_ms)
         known = agents.expected_version(self._state, beat.node)
-        behind = beat.inventory_sequence != node.inventory_sequence
+        behind = self._said.get(beat.node) != (beat.boot_id, beat.inventory_sequence)
         if beat.lease_version != known or behind or self._owed(beat.node):
             self._send_set(beat.node, inventory_wanted=behind)
 
@@ -136,6 +154,7 @@ class Watch:
 
     def _reboot(self, node: str, boot_id: str, now_ms: int) -> None:
         assert self._promises is not None
+        self._boots(node, boot_id)
         records = facts.reboot_records(self._state, node, now_ms)
         update = {"at_ms": now_ms, "boot_id": boot_id}
         records.append(self._state.facts[node].model_copy(update=update))
@@ -157,6 +176,10 @@ class Watch:
             at_ms=self._writer.now_ms(), node=name, liveness=liveness, heard_ms=heard_ms
         )
         self._promises.desk.commit([record])
+        if liveness == "ready":
+            disputes = facts.duplicate_records(self._state, name, self._writer.now_ms())
+            if disputes:
+                self._promises.desk.commit(disputes)
 
     # --- lease sets ---------------------------------------------------------------------------
 
@@ -165,18 +188,24 @@ class Watch:
         now_s = asyncio.get_running_loop().time()
         if now_s - self._sets.get(node, -SET_WAIT_S) < SET_WAIT_S:
             return
-        names = self._state.on_node.get(node, ())
-        if any(self._state.leases[n].state == "granted" for n in names):
+        if self._binding(node):
             return
         self._sets[node] = now_s
         task = asyncio.create_task(self._set(node, inventory_wanted=inventory_wanted))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _binding(self, node: str) -> bool:
+        """Whether a bind is under way there: a set beside it could undo it."""
+        names = self._state.on_node.get(node, ())
+        return any(self._state.leases[n].state is State.GRANTED for n in names)
+
     async def _set(self, node: str, *, inventory_wanted: bool) -> None:
         assert self._promises is not None
         assert self._writer is not None
         await self._writer.barrier()
+        if self._binding(node):
+            return
         ask = agents.set_ask(self._state, node, inventory_wanted=inventory_wanted)
         released = await self._agents.set(node, ask)
         for lease in set(released or ()) & set(ask.ended):

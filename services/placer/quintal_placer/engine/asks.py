@@ -56,6 +56,8 @@ class Ask:
     """Empty: every pool that is open to the tenant."""
     closed_pools: frozenset[str] = frozenset()
     """Pools that the tenant may not use."""
+    tainted_pools: frozenset[str] = frozenset()
+    """Pools with a taint that the request does not tolerate."""
     clusters: frozenset[str] = frozenset()
     locations: frozenset[str] = frozenset()
     nodes: frozenset[str] = frozenset()

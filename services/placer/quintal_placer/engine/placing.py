@@ -18,9 +18,6 @@ from quintal_placer.engine.asks import Ask, Offer, Option
 from quintal_placer.engine.fleet import Device, Fleet, Node, Shelf
 from quintal_placer.engine.quota import Excess, Holding, Quotas
 
-NODES_TRIED_MAX = 64
-"""Nodes of one shelf that are looked at for CPU and memory before it is given up for this pass."""
-
 
 @dataclass(frozen=True, slots=True)
 class Pick:
@@ -70,7 +67,7 @@ def decide(fleet: Fleet, quotas: Quotas, ask: Ask) -> Chosen | NothingNow:
     excess: Excess | None = None
     shelves = list(fleet.shelves())
     for place, option in enumerate(ask.options):
-        for offer, pool, fits in _shelves(shelves, ask, option):  # 1
+        for offer, fits in _shelves(shelves, ask, option):  # 1
             candidate = _candidate(fleet, ask, (place, option), offer, fits)  # 3
             if candidate is None:
                 continue
@@ -79,7 +76,7 @@ def decide(fleet: Fleet, quotas: Quotas, ask: Ask) -> Chosen | NothingNow:
                 barred, excess = barred + 1, excess or over
                 continue
             seen += 1
-            if best is None or (candidate.rank, pool) < (best.rank, best.shelves[0].pool):  # 4
+            if best is None or candidate.rank < best.rank:  # 4
                 best = candidate
         if best is not None and ask.objective in {"ordered", "pack", "spread"}:
             break  # an earlier option is liked better, whatever the later ones would bring
@@ -101,6 +98,16 @@ def device_micro(offer: Offer, device: Device) -> int:
 
 def admits(ask: Ask, shelf: Shelf) -> bool:
     """Whether the ask may go where this shelf is, whatever is free there."""
+    return inside(ask, shelf) and tolerates(ask, shelf)
+
+
+def tolerates(ask: Ask, shelf: Shelf) -> bool:
+    """Whether the ask puts up with the taints of the nodes and of their pool."""
+    return shelf.pool not in ask.tainted_pools and set(shelf.stack.taints) <= ask.tolerations
+
+
+def inside(ask: Ask, shelf: Shelf) -> bool:
+    """Whether the shelf meets the ask's own constraints and is open to its tenant."""
     stack = shelf.stack
     if ask.pools and shelf.pool not in ask.pools:
         return False
@@ -110,15 +117,16 @@ def admits(ask: Ask, shelf: Shelf) -> bool:
         return False
     if ask.locations and stack.location not in ask.locations:
         return False
-    if ask.labels and not set(ask.labels) <= set(stack.labels):
-        return False
-    return not stack.taints or set(stack.taints) <= ask.tolerations
+    return not ask.labels or set(ask.labels) <= set(stack.labels)
 
 
 def _shelves(
     shelves: list[Shelf], ask: Ask, option: Option
-) -> Iterator[tuple[Offer, str, tuple[Shelf, ...]]]:
-    """Per offer and pool, the shelves that may serve: a gang may spread over classes, not pools."""
+) -> Iterator[tuple[Offer, tuple[Shelf, ...]]]:
+    """Per offer and pool, the shelves that may serve: a gang may spread over classes, not pools.
+
+    In the order of names: the index's own order is that of its history, which a replay has not.
+    """
     offers = {offer.model: offer for offer in option.offers}
     found: dict[tuple[str, str], list[Shelf]] = {}
     for shelf in shelves:
@@ -128,8 +136,8 @@ def _shelves(
         if offer.legal_counts and option.cards not in offer.legal_counts:
             continue
         found.setdefault((shelf.model, shelf.pool), []).append(shelf)
-    for (model, pool), its in found.items():
-        yield offers[model], pool, tuple(sorted(its))
+    for (model, _), its in sorted(found.items()):
+        yield offers[model], tuple(sorted(its))
 
 
 def _candidate(
@@ -141,12 +149,12 @@ def _candidate(
     found: list[tuple[int, str, Shelf, Node]] = []
     for shelf in shelves:
         enough = 0
-        for tried, node in enumerate(fleet.fitting(shelf, opt.cards, emptiest=spread), start=1):
+        for node in fleet.fitting(shelf, opt.cards, emptiest=spread):
             if _fits(fleet, ask, opt, shelf, node):
                 free = fleet.free_count(node, shelf)
                 found.append((-free if spread else free, node.name, shelf, node))
                 enough += 1
-            if enough == opt.nodes or (not ask.nodes and tried >= NODES_TRIED_MAX + opt.nodes):
+            if enough == opt.nodes:
                 break
     if len(found) < opt.nodes:
         return None
@@ -158,8 +166,13 @@ def _candidate(
         for free, _, shelf, node in found
         for device in _devices(fleet, ask, opt, shelf, node)
     )
-    rank = _rank(ask, (place, opt), offer, micro, found[0][0])
-    return _Candidate((*rank, nodes[0].name), opt, offer, tuple(f[2] for f in found), nodes, micro)
+    rank: tuple[int | str, ...] = (
+        *_rank(ask, (place, opt), offer, micro, found[0][0]),
+        nodes[0].name,
+        found[0][2].pool,
+        offer.model,
+    )
+    return _Candidate(rank, opt, offer, tuple(f[2] for f in found), nodes, micro)
 
 
 def _fits(fleet: Fleet, ask: Ask, option: Option, shelf: Shelf, node: Node) -> bool:

@@ -8,11 +8,11 @@ capacity, since that is what somebody can mend.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from quintal_placer.engine.asks import Ask, Offer, Option
 from quintal_placer.engine.fleet import FOREIGN_BYTES_MAX, Device, Fleet, Node, Shelf
-from quintal_placer.engine.placing import admits
+from quintal_placer.engine.placing import inside, tolerates
 
 NAMES_MAX = 20
 """Nodes named per cause."""
@@ -51,18 +51,23 @@ class _Finding:
     free: int = 0
 
 
+_FREE = "free, but too few such nodes for the gang"
+
 _CONFIGURATION = ("cordoned", "tainted", "node_suspect", "disputed", "foreign_use", "unrated")
 _NEVER = "never_fits"
 
 
-def why(fleet: Fleet, ask: Ask) -> Why:
-    """Why `ask` cannot be placed now. Call it only where `decide` chose nothing."""
+def why(fleet: Fleet, ask: Ask, barred: str = "") -> Why:
+    """Why `ask` cannot be placed now. Call it only where `decide` chose nothing.
+
+    `barred` is the code of the cap that bars what would have fitted, if one does.
+    """
     nearest: dict[str, _Finding] = {}
     ever: dict[tuple[int, str, str], int] = {}
     free: dict[tuple[int, str, str], int] = {}
     mending: dict[str, int] = {}
     for node in fleet.nodes.values():
-        for key, finding in _findings(node, ask):
+        for key, finding in _findings(node, ask, barred):
             held = nearest.get(node.name)
             if held is None or finding.step > held.step:
                 nearest[node.name] = finding
@@ -125,7 +130,9 @@ def _gather(nearest: dict[str, _Finding]) -> tuple[Cause, ...]:
         Cause(code, message, pool, len(names), tuple(sorted(names)[:NAMES_MAX]))
         for (code, message, pool), names in groups.items()
     ]
-    return tuple(sorted(causes, key=lambda c: (_order(c.code), -c.count, c.pool, c.message)))
+    return tuple(
+        sorted(causes, key=lambda c: (_order(c.code), -c.count, c.pool, c.code, c.message))
+    )
 
 
 def _order(code: str) -> int:
@@ -134,7 +141,7 @@ def _order(code: str) -> int:
     return 2 if code == _NEVER else 1
 
 
-def _findings(node: Node, ask: Ask) -> Iterator[tuple[tuple[int, str, str], _Finding]]:
+def _findings(node: Node, ask: Ask, barred: str) -> Iterator[tuple[tuple[int, str, str], _Finding]]:
     """One finding per option, model and pool that the node has; one if it has none at all."""
     told = False
     for place, option in enumerate(ask.options):
@@ -147,7 +154,10 @@ def _findings(node: Node, ask: Ask) -> Iterator[tuple[tuple[int, str, str], _Fin
         for model, pool in sorted((model or "", pool) for model, pool in pools):
             told = True
             shelf = Shelf(pool, model, node.stack)
-            yield (place, model, pool), _finding(node, ask, option, offers[model], shelf)
+            finding = _finding(node, ask, option, offers[model], shelf)
+            if barred and finding.message == _FREE:
+                finding = replace(finding, code=barred, message="it would fit, but for a cap")
+            yield (place, model, pool), finding
     if not told:
         yield (0, "", ""), _Finding(0, _NEVER, _no_model(node, ask), "")
 
@@ -181,8 +191,7 @@ def _finding(  # noqa: C901, PLR0911, PLR0912 - a list of cases, each a line
 
     if shelf.pool in ask.closed_pools:
         return never(1, "its pool is not open to the tenant")
-    without_taints = shelf._replace(stack=shelf.stack._replace(taints=()))
-    if not admits(ask, without_taints) or (ask.nodes and node.name not in ask.nodes):
+    if not inside(ask, shelf) or (ask.nodes and node.name not in ask.nodes):
         return never(2, "outside the request's constraints")
     if offer.legal_counts and option.cards not in offer.legal_counts:
         legal = ", ".join(map(str, offer.legal_counts))
@@ -195,7 +204,7 @@ def _finding(  # noqa: C901, PLR0911, PLR0912 - a list of cases, each a line
         return now(6, "node_suspect", f"the node is {node.liveness}")
     if node.cordons:
         return now(7, "cordoned", "cordoned")
-    if not admits(ask, shelf):
+    if not tolerates(ask, shelf):
         return now(8, "tainted", "tainted")
     if len(usable) < option.cards:
         return _unusable(now, [d for d in its if not d.usable])
@@ -211,7 +220,7 @@ def _beside(node: Node, ask: Ask) -> str:
     short = node.cpu_milli - node.cpu_held < ask.cpu_milli
     if short or node.memory_bytes - node.memory_held < ask.memory_bytes:
         return "CPU or memory of the node is held"
-    return "free, but too few such nodes for the gang"
+    return _FREE
 
 
 def _unusable(now: Callable[[int, str, str], _Finding], devices: list[Device]) -> _Finding:
