@@ -28,7 +28,7 @@ ROOT = Path(__file__).parent.parent.parent
 GIB = 2**30
 
 
-def doc(kind: str, name: str, **spec: Any) -> Document:
+def doc(kind: str, name: str, /, **spec: Any) -> Document:
     """A document, as if read from YAML."""
     return Document.model_validate(
         {"apiVersion": "quintal/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}

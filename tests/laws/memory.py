@@ -1,0 +1,224 @@
+"""The world as a placer knows it, in memory and with state: a ledger under a fence, and agents.
+
+Both do what a test tells them to: lose a reply, lose a message, deliver it late, refuse, be silent
+and have done it, be silent and have done nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from quintal.bus import Appended, Conflict, Full, Stored, Unknown
+from quintal.contracts import nodes
+from quintal_placer.agents import Bound, NotBound, Unclear
+
+Fate = Literal["acked", "reply lost", "lost", "late", "held", "full"]
+"""What becomes of an append: see `MemoryLedger.append`."""
+
+Answer = Bound | NotBound | Unclear
+
+
+@dataclass
+class _Late:
+    data: bytes
+    expected: int
+    answered: asyncio.Future[Appended | Conflict] | None
+
+
+class MemoryLedger:
+    """The LEDGER stream of one server: one writer at a time, by the expected last sequence."""
+
+    def __init__(self, on_stored: Callable[[int, bytes], None]) -> None:
+        self.messages: list[bytes] = []
+        self.fates: deque[Fate] = deque()
+        """Of the next appends; `acked` once they are used up."""
+        self.on_the_way: list[_Late] = []
+        self.conflicts = 0
+        self._on_stored = on_stored
+
+    async def append(
+        self, subject: str, data: bytes, expected: int, *, timeout_s: float = 2.0
+    ) -> Appended | Conflict | Full | Unknown:
+        fate: Fate = self.fates.popleft() if self.fates else "acked"
+        match fate:
+            case "acked":
+                return self._store(data, expected)
+            case "reply lost":
+                self._store(data, expected)
+                return Unknown("the reply is lost")
+            case "lost":
+                return Unknown("nothing came")
+            case "late":
+                self.on_the_way.append(_Late(data, expected, None))
+                return Unknown("on its way")
+            case "held":
+                waits = _Late(data, expected, asyncio.get_running_loop().create_future())
+                self.on_the_way.append(waits)
+                assert waits.answered is not None
+                return await waits.answered
+            case "full":
+                return Full()
+
+    def deliver(self) -> None:
+        """What was on its way arrives, in order; the fence judges it."""
+        arriving, self.on_the_way = self.on_the_way, []
+        for late in arriving:
+            outcome = self._store(late.data, late.expected)
+            if late.answered is not None and not late.answered.done():
+                late.answered.set_result(outcome)
+
+    def _store(self, data: bytes, expected: int) -> Appended | Conflict:
+        if expected != len(self.messages):
+            self.conflicts += 1
+            return Conflict()
+        self.messages.append(data)
+        self._on_stored(len(self.messages), data)
+        return Appended(len(self.messages))
+
+    async def stored(self, stream: str, sequence: int) -> Stored | None:
+        if sequence > len(self.messages):
+            return None
+        return Stored(sequence, "ledger", self.messages[sequence - 1])
+
+
+class Wire:
+    """One placer's back connection: the ledger, and the stream of inventories."""
+
+    def __init__(self, book: MemoryLedger, inventories: dict[str, nodes.Inventory]) -> None:
+        self.append = book.append
+        self.stored = book.stored
+        self._inventories = inventories
+
+    async def read_all(self, stream: str, from_sequence: int = 1) -> AsyncIterator[Stored]:
+        assert stream == "INVENTORY"
+        for number, (name, inventory) in enumerate(sorted(self._inventories.items()), start=1):
+            data = inventory.model_dump_json().encode()
+            yield Stored(number, f"quintal.v1.inventory.{name}", data)
+
+
+Mood = Literal["well", "refuses", "silent, done", "silent, not done", "slow", "absent"]
+MOODS: tuple[Mood, ...] = ("well", "refuses", "silent, done", "silent, not done", "slow", "absent")
+
+
+@dataclass
+class MemoryAgent:
+    """One node's agent: which lease holds which device there, as a machine would know it."""
+
+    node: str
+    devices: tuple[nodes.RawDevice, ...]
+    boot: int = 1
+    labels: dict[str, str] = field(default_factory=dict)
+    cpu_milli: int = 64_000
+    mood: Mood = "well"
+    sequence: int = 0
+    leases: dict[str, nodes.BoundLease] = field(default_factory=dict)
+    tokens: dict[str, int] = field(default_factory=dict)
+    over: set[str] = field(default_factory=set)
+    collisions: list[str] = field(default_factory=list)
+    """Devices handed to a second lease while the first still ran there: what must never be."""
+
+    @property
+    def boot_id(self) -> str:
+        return f"{self.node}-boot-{self.boot}"
+
+    def inventory(self) -> nodes.Inventory:
+        self.sequence += 1
+        return nodes.Inventory(
+            node=self.node,
+            boot_id=self.boot_id,
+            sequence=self.sequence,
+            at_ms=1,
+            devices=self.devices,
+            cpu_milli=self.cpu_milli,
+            memory_bytes=2**39,
+            labels=self.labels,
+        )
+
+    def heartbeat(self) -> nodes.Heartbeat:
+        held = {name: lease.token for name, lease in self.leases.items()}
+        return nodes.Heartbeat(
+            node=self.node,
+            boot_id=self.boot_id,
+            sequence=1,
+            at_ms=1,
+            lease_version=nodes.lease_set_version(held),
+            inventory_sequence=self.sequence,
+        )
+
+    def reboot(self) -> None:
+        self.boot += 1
+        self.leases.clear()
+
+    def bind(self, lease: nodes.BoundLease) -> NotBound | None:
+        for device in lease.devices:
+            if lease.lease in self.over or lease.token < self.tokens.get(device.uuid, 0):
+                return NotBound(self.node, "conflict", "an old token", reached=True)
+        self._take(lease)
+        return None
+
+    def _take(self, lease: nodes.BoundLease) -> None:
+        mine = {device.uuid for device in lease.devices}
+        for other in self.leases.values():
+            if other.lease != lease.lease and mine & {device.uuid for device in other.devices}:
+                self.collisions.append(f"{lease.lease} was handed what {other.lease} runs on")
+        self.tokens.update(dict.fromkeys(mine, lease.token))
+        self.leases[lease.lease] = lease
+
+    def end(self, lease: str) -> None:
+        self.leases.pop(lease, None)
+        self.over.add(lease)
+
+    def set(self, ask: nodes.SetAsk) -> tuple[str, ...]:
+        for name in ask.ended:
+            self.end(name)
+        for name in set(self.leases) - {lease.lease for lease in ask.leases}:
+            del self.leases[name]
+        for lease in ask.leases:
+            self._take(lease)
+        return ask.ended
+
+
+class MemoryAgents:
+    """What `quintal_placer.agents.Agents` is to a placer."""
+
+    def __init__(self, agents: dict[str, MemoryAgent]) -> None:
+        self.agents = agents
+
+    async def bind(self, node: str, lease: nodes.BoundLease) -> Answer:
+        agent = self.agents[node]
+        match agent.mood:
+            case "absent":
+                return NotBound(node, "node_suspect", "nobody there", reached=False)
+            case "refuses":
+                return NotBound(node, "foreign_use", "as told", reached=True)
+            case "silent, not done":
+                await asyncio.sleep(2)
+                return Unclear(node)
+            case "slow":
+                await asyncio.sleep(1)
+        refused = agent.bind(lease)
+        if refused is not None:
+            return refused
+        if agent.mood == "silent, done":
+            await asyncio.sleep(2)
+            return Unclear(node)
+        return Bound(node)
+
+    async def end(self, node: str, lease: str, token: int, reason: str) -> bool:
+        agent = self.agents[node]
+        if agent.mood in {"absent", "silent, not done"}:
+            await asyncio.sleep(2)
+            return False
+        agent.end(lease)
+        return agent.mood != "silent, done"
+
+    async def set(self, node: str, ask: nodes.SetAsk) -> tuple[str, ...] | None:
+        agent = self.agents[node]
+        if agent.mood in {"absent", "silent, not done"}:
+            return None
+        released = agent.set(ask)
+        return None if agent.mood == "silent, done" else released

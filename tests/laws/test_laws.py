@@ -1,0 +1,248 @@
+"""Laws 1 to 6 and 11 over generated histories: any order of acts, faults and takeovers.
+
+`QUINTAL_LAW_EXAMPLES=20000` makes the run long; the seed is printed, and QUINTAL_LAW_SEED takes
+it back.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+from hypothesis import HealthCheck, Phase, seed, settings, strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    get_state_machine_test,
+    invariant,
+    rule,
+)
+
+from quintal.contracts import placement
+from tests.laws.house import TENANTS, House
+from tests.laws.memory import MOODS, Fate, Mood
+
+pytestmark = pytest.mark.laws
+
+EXAMPLES = int(os.environ.get("QUINTAL_LAW_EXAMPLES", "150"))
+SEED = int(os.environ.get("QUINTAL_LAW_SEED") or random.SystemRandom().getrandbits(32))
+
+tenants = st.sampled_from(TENANTS)
+nodes = st.sampled_from(("n1", "n2", "n3", "n4"))
+which = st.integers(0, 1)
+names = st.integers(0, 11).map(lambda n: f"r{n}")
+fates: st.SearchStrategy[list[Fate]] = st.lists(
+    st.sampled_from(("acked", "reply lost", "lost", "late", "held", "full")),
+    min_size=1,
+    max_size=4,
+)
+moods = st.sampled_from(MOODS)
+asks = st.fixed_dictionaries(
+    {},
+    optional={
+        "cards": st.integers(1, 4),
+        "nodes": st.integers(1, 2),
+        "bind": st.sampled_from(("wait", "none")),
+        "objective": st.sampled_from(("pack", "spread", "fastest", "cheapest")),
+        "accelerator": st.sampled_from(
+            ({"models": ["big-80"]}, {"vendors": ["amd"]}, {"models": ["mid-40"]})
+        ),
+        "node": st.sampled_from(({"cpu_milli": 4_000}, {"cpu_milli": 60_000})),
+        "wait": st.sampled_from(({"mode": "queue", "deadline_ms": 20_000}, {"mode": "fail"})),
+        "ttl_ms": st.sampled_from((30_000, 60_000)),
+    },
+)
+CPU = {"accelerator": {"kind": "cpu"}, "class": "train_llm", "profile": None}
+
+
+class Histories(RuleBasedStateMachine):
+    """Everything that clients, operators, agents, the ledger and the other placer may do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.house = House()
+        self.steps = 0
+
+    def teardown(self) -> None:
+        try:
+            self.house.book.fates.clear()
+            self.house.book.deliver()
+            self.house.pass_time(3)
+            self.house.check()
+        finally:
+            self.house.close()
+
+    def _ask(self, name: str, more: dict[str, object], *, cpu: bool) -> placement.PlaceAsk:
+        more = {"ttl_ms": 30_000, **more, **(CPU if cpu else {})}
+        return placement.PlaceAsk.model_validate(
+            {"request_id": name, "profile": "train", **more}
+        )
+
+    # --- clients ------------------------------------------------------------------------------
+
+    @rule(
+        at=which, tenant=tenants, name=names, more=asks,
+        cpu=st.sampled_from((False, False, False, True)),
+    )  # fmt: skip
+    def request(self, at: int, tenant: str, name: str, more: dict[str, object], cpu: bool) -> None:
+        house = self.house
+        replica = house.leader if at == 0 else house.replicas[at]
+        if replica is not None:
+            house.start(house.place(replica, tenant, self._ask(name, more, cpu=cpu)))
+            house.loop.spin()
+
+    @rule(at=which, tenant=tenants, name=names)
+    def repeat(self, at: int, tenant: str, name: str) -> None:
+        house = self.house
+        ask = house.asked.get((tenant, name))
+        replica = house.leader if at == 0 else house.replicas[at]
+        if ask is not None and replica is not None:
+            house.start(house.place(replica, tenant, ask))
+            house.loop.spin()
+
+    @rule(at=which, pick=st.integers(0, 30), ttl=st.sampled_from((None, 30_000, 45_000)))
+    def renew(self, at: int, pick: int, ttl: int | None) -> None:
+        told = list(self.house.told.values())
+        if told:
+            lease = told[-1 - pick % len(told)]
+            ask = placement.RenewAsk(lease=lease.lease, ttl_ms=ttl)
+            self.house.start(self.house.renew(self.house.replicas[at], lease.tenant, ask))
+            self.house.loop.spin()
+
+    @rule(at=which, pick=st.integers(0, 30))
+    def release(self, at: int, pick: int) -> None:
+        told = list(self.house.told.values())
+        if told:
+            lease = told[-1 - pick % len(told)]
+            ask = placement.ReleaseAsk(lease=lease.lease)
+            self.house.start(self.house.release(self.house.replicas[at], lease.tenant, ask))
+            self.house.loop.spin()
+
+    @rule(tenant=tenants, name=names)
+    def cancel(self, tenant: str, name: str) -> None:
+        leader = self.house.leader
+        if leader is not None:
+            self.house.start(
+                self.house.cancel(leader, tenant, placement.CancelAsk(request_id=name))
+            )
+            self.house.loop.spin()
+
+    @rule(tenant=tenants, node=nodes, index=st.integers(0, 3), name=names)
+    def adopt(self, tenant: str, node: str, index: int, name: str) -> None:
+        leader = self.house.leader
+        devices = self.house.agents[node].devices
+        if leader is not None:
+            ask = placement.AdoptAsk.model_validate(
+                {
+                    "request_id": f"adopt-{name}",
+                    "tenant": tenant,
+                    "node": node,
+                    "devices": (devices[index % len(devices)].uuid,),
+                    "class": "train_llm",
+                    "ttl_ms": 60_000,
+                }
+            )
+            self.house.start(self.house.adopt(leader, ask))
+            self.house.loop.spin()
+
+    @rule(pick=st.integers(0, 30))
+    def end_adopted(self, pick: int) -> None:
+        outside = [le for le in self.house.told.values() if le.adopted or le.bind == "none"]
+        leader = self.house.leader
+        if outside and leader is not None:
+            self.house.start(self.house.end(leader, outside[-1 - pick % len(outside)].lease))
+            self.house.loop.spin()
+
+    # --- operators ----------------------------------------------------------------------------
+
+    @rule(node=nodes, on=st.booleans())
+    def cordon(self, node: str, on: bool) -> None:
+        self.house.cordon(node, on=on)
+
+    @rule(node=nodes)
+    def retire(self, node: str) -> None:
+        self.house.retire(node)
+        self.house.loop.spin()
+
+    @rule(revision=st.integers(2, 3))
+    def apply_catalog(self, revision: int) -> None:
+        self.house.head = max(self.house.head, revision)
+
+    @rule()
+    def take_snapshot(self) -> None:
+        from quintal_placer import snapshots
+
+        state = self.house.auditor.state
+        self.house.snapshot = snapshots.dump(state, len(self.house.book.messages))
+
+    # --- the world ----------------------------------------------------------------------------
+
+    @rule(seconds=st.sampled_from((1, 5, 16, 31, 61)))
+    def pass_time(self, seconds: int) -> None:
+        self.house.pass_time(seconds)
+
+    @rule(node=nodes, mood=moods)
+    def agent_is(self, node: str, mood: Mood) -> None:
+        self.house.agents[node].mood = mood
+
+    @rule(node=nodes, says=st.sampled_from(("inventory", "heartbeat")))
+    def reboot(self, node: str, says: str) -> None:
+        self.house.gone.add(node)
+        self.house.agents[node].reboot()
+        if says == "heartbeat":
+            self.house.heartbeat(node)
+        self.house.report(node)
+        self.house.loop.spin()
+
+    @rule(node=nodes, less=st.integers(0, 2))
+    def devices_change(self, node: str, less: int) -> None:
+        from tests.laws.house import fleet
+
+        whole = fleet()[node].devices
+        self.house.agents[node].devices = whole[less:]
+        self.house.report(node)
+
+    @rule(what=fates)
+    def ledger_will(self, what: list[Fate]) -> None:
+        self.house.book.fates.extend(what)
+
+    @rule()
+    def ledger_delivers(self) -> None:
+        self.house.book.deliver()
+        self.house.loop.spin()
+
+    @rule(number=which)
+    def take_over(self, number: int) -> None:
+        self.house.lead(number)
+
+    @rule(number=which)
+    def crash(self, number: int) -> None:
+        replica = self.house.replicas[number]
+        replica.stop()
+        replica.start()
+
+    # --- what must hold -----------------------------------------------------------------------
+
+    @invariant()
+    def the_laws_hold(self) -> None:
+        self.steps += 1
+        self.house.check(deep=self.steps % 3 == 0)
+
+
+SETTINGS = settings(
+    max_examples=EXAMPLES,
+    stateful_step_count=40,
+    deadline=None,
+    print_blob=False,
+    report_multiple_bugs=False,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.generate, Phase.shrink),
+    database=None,
+)
+
+
+@pytest.mark.timeout(max(120, EXAMPLES))
+def test_the_laws_hold_over_generated_histories() -> None:
+    """Laws 1, 2, 3, 4, 5, 6, 11; the fence; exclusion until acknowledged."""
+    print(f"QUINTAL_LAW_SEED={SEED} QUINTAL_LAW_EXAMPLES={EXAMPLES}")
+    seed(SEED)(get_state_machine_test(Histories, settings=SETTINGS))()
