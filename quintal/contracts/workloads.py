@@ -1,4 +1,4 @@
-"""Workload documents: one piece of work, as built for each ecosystem, and how to build it for more."""
+"""Workload documents: one piece of work, as built for each ecosystem or to be built for it."""
 
 from __future__ import annotations
 
