@@ -11,7 +11,7 @@ import pytest
 from quintal.contracts.documents import Catalog, Document, memory_range
 from quintal.contracts.nodes import RawDevice
 from quintal.identity import pool_of, resolve
-from quintal.units import CLASSES
+from quintal.units import CLASSES, PARTS
 from quintal_catalog.canonical import canonical
 from quintal_catalog.first import starter
 from quintal_catalog.judging import judge
@@ -89,15 +89,81 @@ def test_no_silent_fp64_where_the_card_has_it_only_by_name() -> None:
 
 def test_slices_of_a_card_never_exceed_it_and_name_a_model_that_rates_them() -> None:
     shapes = STARTER.models["nvidia-h100-sxm5-80gb"].partitions
-    assert {shape.name for shape in shapes} == {
-        "1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"
-    }  # fmt: skip
-    for spec in STARTER.models.values():
+    assert [shape.name for shape in shapes] == [
+        "1g.10gb", "1g.10gb+me", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb"
+    ]  # fmt: skip
+    cut = [spec for spec in STARTER.models.values() if spec.partitions]
+    assert len(cut) > 25
+    for spec in cut:
         for shape in spec.partitions:
-            assert shape.parts * shape.count_max <= 1_000_000
-            assert len(shape.placements) == shape.count_max
+            assert shape.parts * shape.count_max <= PARTS
+            assert shape.count_max in {1, len(shape.placements)}
             assert shape.model is not None
             assert STARTER.models[shape.model].ratings
+
+
+def test_every_layout_and_its_stated_remainder_are_exactly_one_card_in_parts() -> None:
+    seen = 0
+    for name, spec in STARTER.models.items():
+        parts = {shape.name: shape.parts for shape in spec.partitions}
+        for layout in spec.layouts:
+            seen += 1
+            used = sum(parts[shape] * count for shape, count in layout.shapes.items())
+            assert used + layout.overhead_parts == PARTS, (name, layout.name)
+    assert seen > 150
+
+
+def test_seven_slices_and_their_remainder_are_one_card() -> None:
+    for card, slice_ in (
+        ("nvidia-a100-sxm4-80gb", "1g.10gb"),
+        ("nvidia-h100-sxm5-80gb", "1g.10gb"),
+        ("nvidia-h200-sxm5-141gb", "1g.18gb"),
+        ("nvidia-b200-sxm6-180gb", "1g.23gb"),
+    ):
+        spec = STARTER.models[card]
+        shape = next(each for each in spec.partitions if each.name == slice_)
+        layout = next(each for each in spec.layouts if each.shapes == {slice_: 7})
+        assert 7 * shape.parts + layout.overhead_parts == PARTS
+        assert layout.overhead_parts == 125_000
+
+
+def test_an_mi300x_is_one_two_four_or_eight_devices_and_nothing_is_left_over() -> None:
+    modes = {each.mode: each for each in STARTER.models["amd-mi300x-192gb"].layouts}
+    counts = {mode: next(iter(each.shapes.values())) for mode, each in modes.items()}
+    assert counts == {"SPX": 1, "DPX": 2, "QPX": 4, "CPX": 8}
+    assert all(each.overhead_parts == 0 for each in modes.values())
+
+
+def test_a_slice_is_worth_its_parent_times_its_share_of_compute() -> None:
+    whole = STARTER.rating("nvidia-a100-sxm4-80gb", "train_other")
+    part = STARTER.rating("nvidia-a100-sxm4-80gb-mig-3g.40gb", "train_other")
+    assert whole is not None
+    assert part is not None
+    assert part.provenance == "derived"
+    assert abs(part.value - whole.value * 42 / 108) < Decimal("0.000001")
+    measured = STARTER.rating("nvidia-a100-sxm4-80gb-mig-1g.10gb", "vision")
+    assert measured is not None
+    assert measured.provenance == "benchmark", "what was measured on a slice stands"
+    for workload_class in ("train_llm", "llm_large"):
+        assert STARTER.rating("nvidia-a100-sxm4-80gb-mig-3g.40gb", workload_class) is None
+
+
+def test_an_l40s_stands_below_an_a100_80gb_in_standard_inference_units() -> None:
+    """In the small class it is the other way round: so the classes are never mixed."""
+
+    def siu(model: str) -> Decimal:
+        rating = STARTER.rating(model, "llm_large")
+        assert rating is not None
+        return rating.value
+
+    assert siu("nvidia-l40s-48gb") < siu("nvidia-a100-sxm4-80gb")
+    assert siu("nvidia-l40s-48gb") < siu("nvidia-a100-pcie-80gb")
+
+
+def test_a_tpu_is_had_in_the_slices_that_its_host_is_wired_for() -> None:
+    assert STARTER.models["google-tpu-v5e"].legal_counts == (1, 4, 8)
+    assert "4x4" in STARTER.models["google-tpu-v5e"].legal_shapes
+    assert "1x1" not in STARTER.models["google-tpu-v5p"].legal_shapes
 
 
 def test_every_profile_has_a_model_a_quota_of_each_tenant_and_a_price() -> None:

@@ -11,7 +11,6 @@ each rating's `evidence` and `provenance`.
 from __future__ import annotations
 
 import csv
-import re
 import statistics
 import sys
 from decimal import Decimal
@@ -20,11 +19,9 @@ from typing import Any, Final
 
 import yaml
 
-from tools import starter_tables as tables
-from tools.starter_models import GIB, SHORT, document, model
+from tools import starter_partitions
+from tools.starter_models import SHORT, document, model
 from tools.starter_ratings import Row, step
-
-PARTS: Final = 1_000_000
 
 NO_PRICE: Final = 600
 """A catalog of cloud prices that we read writes 700 where it has none."""
@@ -37,7 +34,7 @@ def main(folder: Path, out: Path) -> None:
     for row in _table(folder / "device_ratings.csv"):
         rated.setdefault(row["key"], []).append(row)
     documents = {row["key"]: model(row, rated.get(row["key"], [])) for row in rows}
-    _slices(rows, documents)
+    starter_partitions.cut(documents)
     _generic_cpus(rows, documents)
     _drop_ambiguous(documents)
     groups: dict[str, list[dict[str, Any]]] = {}
@@ -53,56 +50,6 @@ def main(folder: Path, out: Path) -> None:
 def _table(path: Path) -> list[Row]:
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
-
-
-# --- slices of a card -------------------------------------------------------------------------
-
-
-def _slices(rows: list[Row], documents: dict[str, dict[str, Any]]) -> None:
-    """Give each parent its partitions; each slice is a model of its own, rated by its share."""
-    for row in rows:
-        if row["form_factor"] != "MIG":
-            continue
-        parent = documents[_parent(row["key"], documents)]["spec"]
-        shape = row["key"].rsplit("mig-", 1)[1]
-        small = parent["family"] in {"nvidia-a30", "nvidia-rtx-pro-6000-blackwell"}
-        places = tables.MIG_SMALL if small else tables.MIG_PLACES
-        slices = int(shape.split("g.")[0])
-        count, starts = places[slices]
-        whole = 4 if small else 8
-        memory = _memory_slices(slices, whole)
-        partition = {
-            "name": shape,
-            "model": row["key"],
-            "parts": PARTS * memory // whole,
-            "memory_bytes": int(Decimal(row["memory_gib"]) * GIB),
-            "count_max": count,
-            "placements": list(starts),
-        }
-        parent.setdefault("partitions", []).append(partition)
-        if "mig" not in parent["features"]:
-            parent["features"].append("mig")
-        spec = documents[row["key"]]["spec"]
-        spec["features"] = [f for f in spec.get("features", []) if not f.startswith("nvlink")]
-        science = next((r for r in parent["ratings"] if r["class"] == "scientific"), None)
-        derived = next((r for r in spec["ratings"] if r["provenance"] == "derived"), None)
-        if science and derived and (share := re.search(r"(\d+)/(\d+)", derived["evidence"])):
-            part = Decimal(share[1]) / Decimal(share[2])
-            spec["ratings"].append(
-                science
-                | {edge: step(science[edge] * part) for edge in ("value", "low80", "high80")}
-                | {"provenance": "derived", "evidence": f"derived: parent x SM share {share[0]}"}
-            )
-
-
-def _memory_slices(compute: int, whole: int) -> int:
-    """Memory slices of a shape: 3 and 4 compute slices take half of a card with 8, 7 take all."""
-    return {3: whole // 2, 4: whole // 2 if whole > 4 else 4, 7: whole}.get(compute, compute)  # noqa: PLR2004
-
-
-def _parent(key: str, documents: dict[str, dict[str, Any]]) -> str:
-    stem = key.split("-mig-", maxsplit=1)[0]
-    return next(name for name in documents if name.startswith(stem) and "-mig-" not in name)
 
 
 # --- CPUs that no row names -------------------------------------------------------------------

@@ -97,8 +97,21 @@ LEGAL_COUNTS: Final = {
     "huawei-ascend-910a-32gb": (1, 2, 4, 8),
     "huawei-ascend-910c-128gb": (2, 4, 6, 8, 10, 12, 14, 16),
     "aws-trainium1": (1, 2, 4, 8, 16),
+    "intel-gaudi2-96gb": (1, 2, 4, 8),
+    "intel-gaudi3-128gb": (1, 2, 4, 8),
 }
-"""Chips of one host that can work together: a TPU host's wiring, dies of one package, rings."""
+"""Devices of one host that can work together: the wiring of a TPU host, the two dies of one
+package (Ascend 910C), the two rings of four of an Ascend 910A host, Trainium's rings, and the
+counts that Gaudi's device plugin and collective library are documented for."""
+
+LEGAL_SHAPES: Final = {
+    "google-tpu-v4": ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8"),
+    "google-tpu-v5e": ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16"),
+    "google-tpu-v5p": ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8"),
+    "google-tpu-v6e": ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16"),
+    "google-tpu-v7": ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8"),
+}
+"""Slices that can be asked for: what Google's documentation lists of each TPU, up to 512 chips."""
 
 LINKS: Final = (
     ("NVLink-C2C", "nvlink-c2c"),
@@ -119,18 +132,6 @@ LINKS: Final = (
     ("IPU-Link", "ipulink"),
 )
 """What an interconnect is called in a request; the first that occurs in its name."""
-
-MIG_PLACES: Final = {
-    1: (7, (0, 1, 2, 3, 4, 5, 6)),
-    2: (3, (0, 2, 4)),
-    3: (2, (0, 4)),
-    4: (1, (0,)),
-    7: (1, (0,)),
-}
-"""Of a card with 7 compute and 8 memory slices: how many of a shape fit, and where each begins."""
-
-MIG_SMALL: Final = {1: (4, (0, 1, 2, 3)), 2: (2, (0, 2)), 4: (1, (0,))}
-"""The same for a card with 4 slices (A30, RTX PRO 6000)."""
 
 THREADS: Final = {"cpu-nvidia-grace": (72, 1)}
 """Cores and threads a core, where the table's variant does not say; x86 servers have 2 threads."""
