@@ -6,10 +6,11 @@ import typing
 from dataclasses import replace
 
 from quintal.contracts.nodes import DeviceHealth, Inventory, Quality
-from quintal_agent import readings, report, rounds
+from quintal_agent import health, readings, report, rounds
+from quintal_agent.health import Settled
 from quintal_agent.probes import probe as plain
 from quintal_agent.probes.probe import Disk, Host, Observation, Trouble, Value
-from quintal_agent.report import Bounds, Identity, Settled, Sighting
+from quintal_agent.report import Bounds, Identity, Sighting
 from tests.agent.builders import GPU, a_device, reading, seen
 
 WHO = Identity(node="n1", boot_id="boot-1", labels=(("rack", "r1"),))
@@ -87,21 +88,21 @@ def test_case_g07_an_old_look_is_stale_and_then_unknown() -> None:
 
 def test_case_i01_health_gets_worse_at_once_and_better_after_clean_looks() -> None:
     bad, good = (a_device(health="failed", health_reason="lost"),), (a_device(),)
-    state = report.settle_health({}, good)
-    state = report.settle_health(state, bad)
+    state = health.settle_health({}, good)
+    state = health.settle_health(state, bad)
     assert state[GPU].health is DeviceHealth.FAILED
-    for _ in range(report.CLEAN_LOOKS - 1):
-        state = report.settle_health(state, good)
+    for _ in range(health.CLEAN_LOOKS - 1):
+        state = health.settle_health(state, good)
         assert state[GPU].health is DeviceHealth.FAILED
-    state = report.settle_health(state, good)
+    state = health.settle_health(state, good)
     assert state[GPU].health is DeviceHealth.OK
 
 
 def test_a_fault_in_between_starts_the_count_of_clean_looks_anew() -> None:
     bad, good = (a_device(health="failed", health_reason="lost"),), (a_device(),)
-    state = report.settle_health({}, bad)
+    state = health.settle_health({}, bad)
     for devices in (good, good, bad, good, good):
-        state = report.settle_health(state, devices)
+        state = health.settle_health(state, devices)
     assert state[GPU].health is DeviceHealth.FAILED
 
 
@@ -109,7 +110,7 @@ def test_only_transitions_are_events() -> None:
     ok, lost = Settled(DeviceHealth.OK), Settled(DeviceHealth.FAILED, "lost")
 
     def events(before: dict[str, Settled], now: dict[str, Settled]) -> list[tuple[object, ...]]:
-        found = report.transitions(before, now, identity=WHO, at_ms=7)
+        found = health.transitions(before, now, node="n1", boot_id="boot-1", at_ms=7)
         return [(event.device, event.before, event.after, event.code) for event in found]
 
     assert events({}, {GPU: ok}) == []

@@ -21,6 +21,9 @@ IDLE_SHARE: Final = 0.12
 
 _BUSY_PERCENT: Final = 95
 
+STUCK_MS: Final = 120_000
+"""A device that draws power for so long under a standing energy counter has a stuck one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
@@ -28,6 +31,8 @@ class Epoch:
 
     began_ms: int
     value: float
+    grew_ms: int = 0
+    """When it last grew."""
 
 
 def plausible(readings: Mapping[str, Value]) -> dict[str, Value]:
@@ -59,9 +64,10 @@ def settle_epochs(
             continue
         before = known.get(device.uuid)
         grows = before is not None and energy.value >= before.value
-        settled[device.uuid] = Epoch(
-            before.began_ms if before is not None and grows else at_ms, energy.value
-        )
+        if before is None or not grows:
+            settled[device.uuid] = Epoch(at_ms, energy.value, at_ms)
+        elif energy.value > before.value:
+            settled[device.uuid] = Epoch(before.began_ms, energy.value, at_ms)
     return settled
 
 
@@ -74,9 +80,14 @@ def telemetry(  # noqa: PLR0913 - what a message of readings is made of
     sequence: int,
     at_ms: int,
     period_ms: int,
+    extra: Mapping[str, Mapping[str, Value]] | None = None,
 ) -> Telemetry:
-    """One message: a column per reading, a value per device, qualities where not all are ok."""
-    rows = [_row(device, epochs) for device in devices]
+    """One message: a column per reading, a value per device, qualities where not all are ok.
+
+    `extra` are readings that the agent itself takes of its devices, by device.
+    """
+    more = extra or {}
+    rows = [{**_row(device, epochs, at_ms), **more.get(device.uuid, {})} for device in devices]
     names = sorted({name for row in rows for name in row})
     columns = {}
     qualities = {}
@@ -101,11 +112,22 @@ def telemetry(  # noqa: PLR0913 - what a message of readings is made of
 _ABSENT: Final = Value(quality="unsupported")
 
 
-def _row(device: Device, epochs: Mapping[str, Epoch]) -> dict[str, Value]:
-    row = plausible(device.readings)
+def _row(device: Device, epochs: Mapping[str, Epoch], at_ms: int) -> dict[str, Value]:
+    row = usable(device, epochs, at_ms=at_ms)
     epoch = epochs.get(device.uuid)
     if epoch is not None:
         row["energy_epoch_ms"] = Value(epoch.began_ms)
+    return row
+
+
+def usable(device: Device, epochs: Mapping[str, Epoch], *, at_ms: int) -> dict[str, Value]:
+    """The device's readings, those that the others contradict marked."""
+    row = plausible(device.readings)
+    epoch, energy, power = epochs.get(device.uuid), row.get("energy_joules"), row.get("power_watts")
+    if epoch is None or energy is None or power is None or energy.quality != "ok":
+        return row
+    if power.value and at_ms - epoch.grew_ms >= STUCK_MS:
+        row["energy_joules"] = replace(energy, quality="stale", raw="stuck")
     return row
 
 

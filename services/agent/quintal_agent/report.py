@@ -7,27 +7,26 @@ does not make its devices vanish: they stay, failed, under the identity they had
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Final
 
 from quintal.contracts.nodes import (
     DeviceHealth,
     Disk,
-    HealthEvent,
     Inventory,
     Network,
+    ProbeReport,
     Problem,
     RawDevice,
     RawPartition,
     Stack,
 )
 from quintal_agent.floor import BLIND
+from quintal_agent.health import Settled
+from quintal_agent.holding import FOREIGN_BYTES, foreign_bytes
 from quintal_agent.probes.probe import PCI_IDENTITY, Device, Host, Observation, Trouble, Value
-
-CLEAN_LOOKS: Final = 3
-"""So many looks without a fault make a failed device healthy again; one fault is enough to fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +66,15 @@ class Sighting:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
-    """A device's health after hysteresis."""
-
-    health: DeviceHealth
-    reason: str = ""
-    clean: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Bounds:
     """From when on a look is old."""
 
     stale_s: float = 25.0
     unknown_s: float = 60.0
-    foreign_bytes: int = 128 * 2**20
+    foreign_bytes: int = FOREIGN_BYTES
     """Less memory than this, held without a lease, is a driver's own."""
+    idle_s: float = 600.0
+    """A device that a lease holds for so long without a process is told as held idle."""
 
 
 def keep_known(before: Observation | None, now: Observation) -> Observation:
@@ -129,64 +121,35 @@ def _aged(device: Device, why: str, *, old: bool) -> Device:
 
 
 def devices_of(observations: Iterable[Observation], node: str) -> tuple[Device, ...]:
-    """All devices, those without an identity of their vendor named within the node."""
-    return tuple(
-        replace(device, uuid=f"{node}-{device.uuid}")
-        if device.uuid.startswith(PCI_IDENTITY)
-        else device
-        for observation in observations
-        for device in observation.devices
-    )
+    """All devices, each under an identity of its own.
 
-
-def settle_health(known: Mapping[str, Settled], devices: tuple[Device, ...]) -> dict[str, Settled]:
-    """Each device's health after this look. Worse is believed at once, better after a while."""
-    settled = {}
+    Those without one of their vendor are named by address within the node; so are those that
+    share one, since what two devices call themselves by is the identity of neither.
+    """
+    devices = [device for observation in observations for device in observation.devices]
+    shared = {uuid for uuid, times in Counter(d.uuid for d in devices).items() if times > 1}
+    named: dict[str, Device] = {}
     for device in devices:
-        now = DeviceHealth(device.health)
-        before = known.get(device.uuid)
-        if now is not DeviceHealth.OK or before is None or before.health is DeviceHealth.OK:
-            settled[device.uuid] = Settled(now, device.health_reason)
-        elif before.clean + 1 >= CLEAN_LOOKS:
-            settled[device.uuid] = Settled(DeviceHealth.OK)
-        else:
-            settled[device.uuid] = replace(before, clean=before.clean + 1)
-    return settled
+        uuid = device.uuid
+        if uuid in shared and device.pci_address:
+            uuid = f"{PCI_IDENTITY}{device.pci_address}"
+        if uuid.startswith(PCI_IDENTITY):
+            uuid = f"{node}-{uuid}"
+        named.setdefault(uuid, replace(device, uuid=uuid))
+    return tuple(named.values())
 
 
-def transitions(
-    before: Mapping[str, Settled],
-    now: Mapping[str, Settled],
-    *,
-    identity: Identity,
-    at_ms: int,
-) -> tuple[HealthEvent, ...]:
-    """What changed between two looks. The first sight of a healthy device is no event."""
-    events = []
-    for uuid, state in now.items():
-        old = before.get(uuid)
-        if (old.health if old else DeviceHealth.OK) is state.health:
-            continue
-        events.append(_event(identity, at_ms, uuid, old, state))
-    gone = Settled(DeviceHealth.UNKNOWN, "no longer there")
-    events.extend(
-        _event(identity, at_ms, uuid, old, gone) for uuid, old in before.items() if uuid not in now
-    )
-    return tuple(events)
-
-
-def _event(
-    identity: Identity, at_ms: int, uuid: str, old: Settled | None, new: Settled
-) -> HealthEvent:
-    return HealthEvent(
-        node=identity.node,
-        boot_id=identity.boot_id,
-        at_ms=at_ms,
-        device=uuid,
-        before=old.health if old else None,
-        after=new.health,
-        code=new.reason.partition(":")[0],
-        message=new.reason,
+def duplicates(observations: Iterable[Observation]) -> tuple[Problem, ...]:
+    """Identities that several devices of this node give as their own."""
+    counts = Counter(d.uuid for o in observations for d in o.devices)
+    return tuple(
+        Problem(
+            code="duplicate_device",
+            message=f"{times} devices say that they are {uuid}; each is named by its address",
+            device=uuid,
+        )
+        for uuid, times in counts.items()
+        if times > 1
     )
 
 
@@ -198,6 +161,8 @@ def inventory(  # noqa: PLR0913 - what an inventory is made of
     held: frozenset[str],
     bounds: Bounds,
     troubles: tuple[Problem, ...] = (),
+    probes: tuple[ProbeState, ...] = (),
+    tasks: tuple[str, ...] | None = None,
     sequence: int,
     at_ms: int,
 ) -> Inventory:
@@ -208,7 +173,7 @@ def inventory(  # noqa: PLR0913 - what an inventory is made of
         raw_device(
             device,
             settled=health.get(device.uuid),
-            foreign_bytes=foreign_bytes(device, held=held, bounds=bounds),
+            foreign_bytes=foreign_bytes(device, held=held, least=bounds.foreign_bytes),
         )
         for device in devices_of(seen, identity.node)
     )
@@ -217,6 +182,7 @@ def inventory(  # noqa: PLR0913 - what an inventory is made of
         for o in seen
         for t in o.troubles
     )
+    doubles = duplicates(seen)
     return Inventory(
         node=identity.node,
         boot_id=identity.boot_id,
@@ -251,16 +217,23 @@ def inventory(  # noqa: PLR0913 - what an inventory is made of
             firmware=_joined(o.firmware for o in seen),
         ),
         devices=devices,
-        problems=(*problems, *troubles),
+        problems=(*problems, *doubles, *troubles),
+        probes=tuple(map(probe_report, probes)),
+        tasks=tasks,
         agent_version=identity.version,
     )
 
 
-def foreign_bytes(device: Device, *, held: frozenset[str], bounds: Bounds) -> int:
-    """Memory that processes of no lease hold: of a leased device, whatever runs is the lease's."""
-    if device.uuid in held or device.busy_bytes is None:
-        return 0
-    return device.busy_bytes if device.busy_bytes >= bounds.foreign_bytes else 0
+def probe_report(state: ProbeState) -> ProbeReport:
+    """How a probe is doing, as the wire has it."""
+    duration_s, good_s = state.duration_s, state.last_good_s
+    return ProbeReport(
+        vendor=state.vendor,
+        tool=state.tool,
+        duration_ms=None if duration_s is None else int(duration_s * 1000),
+        failures=state.failures,
+        last_good_age_ms=None if good_s is None else int(good_s * 1000),
+    )
 
 
 def raw_device(
@@ -302,7 +275,7 @@ def fingerprint(inventory: Inventory) -> str:
     Free disk space moves, and so does the number in a problem's words and how much a foreign
     process holds; that one does, or that a problem is there, does not.
     """
-    body = inventory.model_dump(mode="json", exclude={"sequence", "at_ms"})
+    body = inventory.model_dump(mode="json", exclude={"sequence", "at_ms", "probes"})
     for disk in body["disks"]:
         del disk["free_bytes"]
     for device in body["devices"]:

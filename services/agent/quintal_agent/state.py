@@ -19,8 +19,9 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from quintal.contracts.nodes import BoundLease
+from quintal.contracts.nodes import BoundLease, DeviceHealth
 from quintal.errors import QuintalError, SetupError
+from quintal_agent.health import Settled
 from quintal_agent.leases import Fence, LeaseSet, after_boot
 
 VERSION: Final = 1
@@ -194,3 +195,34 @@ class LeaseFiles:
         if LEASE_ID.fullmatch(lease) is None:
             raise ValueError(f"{lease!r} is no lease id")
         return self.folder / f"{lease}.json"
+
+
+class HealthFile:
+    """What was unhealthy, over a restart: a bad device is not made well by a new process.
+
+    Blocks. A file that cannot be read is an empty one: the looks themselves find what is broken.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "health.json"
+
+    def load(self) -> dict[str, Settled]:
+        """The unhealthy devices as they were last kept."""
+        try:
+            body = json.loads(self._path.read_bytes())
+            return {
+                uuid: Settled(DeviceHealth(health), str(reason))
+                for uuid, (health, reason) in body["unhealthy"].items()
+            }
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return {}
+
+    def save(self, health: Mapping[str, Settled]) -> None:
+        """Keep what is unhealthy. Raises OSError."""
+        unhealthy = {
+            uuid: [settled.health.value, settled.reason]
+            for uuid, settled in health.items()
+            if settled.health is not DeviceHealth.OK
+        }
+        body = {"version": VERSION, "unhealthy": unhealthy}
+        write_durably(self._path, json.dumps(body, separators=(",", ":")).encode())
