@@ -42,6 +42,9 @@ class LeaseSet:
     leases: Mapping[str, BoundLease] = field(default_factory=dict)
     fences: Mapping[str, Fence] = field(default_factory=dict)
     ended: Mapping[str, int] = field(default_factory=dict)
+    outside: Mapping[str, BoundLease] = field(default_factory=dict)
+    """Leases of an outside scheduler (`bind: none`): known of, so that what it runs is not taken
+    for foreign use; neither bound nor acknowledged here, and not in the version."""
 
     @property
     def version(self) -> str:
@@ -49,9 +52,15 @@ class LeaseSet:
         return lease_set_version({name: lease.token for name, lease in self.leases.items()})
 
     @property
+    def outside_version(self) -> str:
+        """The same of the leases that the node only knows of."""
+        return lease_set_version({name: lease.token for name, lease in self.outside.items()})
+
+    @property
     def held(self) -> frozenset[str]:
         """The devices that some lease holds, wholly or in part."""
-        return frozenset(d.uuid for lease in self.leases.values() for d in lease.devices)
+        everyone = (*self.leases.values(), *self.outside.values())
+        return frozenset(device.uuid for lease in everyone for device in lease.devices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +128,9 @@ def replace_all(
     nothing in the set needs its device. What is dropped for not being named can be named again;
     only what the placer calls ended is remembered as ended.
     """
-    wanted = {lease.lease: lease for lease in leases}
+    named = {lease.lease: lease for lease in leases}
+    wanted = {name: lease for name, lease in named.items() if lease.bind != "none"}
+    outside = {name: lease for name, lease in named.items() if lease.bind == "none"}
     over = tuple(ended)
     extra = {n: lease for n, lease in state.leases.items() if n not in wanted and n not in over}
     tokens = {name: state.leases[name].token for name in over if name in state.leases}
@@ -137,13 +148,15 @@ def replace_all(
         if name in fresh and not any(_rival(after, device) for device in lease.devices):
             after = _with(after, lease)
     dropped = tuple(name for name in extra if name not in after.leases)
+    if outside != after.outside:
+        after = replace(after, outside=outside)
     return SetDone(after, tuple(dict.fromkeys((*over, *dropped))), tuple(refused))
 
 
 def after_boot(state: LeaseSet) -> LeaseSet:
     """A reboot ended everything that ran; fences stand."""
     tokens = {name: lease.token for name, lease in state.leases.items()}
-    return _remember(replace(state, leases={}), tokens)
+    return _remember(replace(state, leases={}, outside={}), tokens)
 
 
 def _still_usable(
@@ -245,7 +258,8 @@ def _with(state: LeaseSet, lease: BoundLease) -> LeaseSet:
         alone = max(fence.alone, lease.token) if _alone(device) else fence.alone
         fences[device.uuid] = Fence(max(fence.newest, lease.token), alone)
     ended = {name: token for name, token in state.ended.items() if name != lease.lease}
-    return LeaseSet({**state.leases, lease.lease: lease}, fences, ended)
+    leases = {**state.leases, lease.lease: lease}
+    return LeaseSet(leases, fences, ended, state.outside)
 
 
 def _without(state: LeaseSet, names: Iterable[str]) -> LeaseSet:

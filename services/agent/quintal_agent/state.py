@@ -122,6 +122,7 @@ class Store:
             "node": self._node,
             "boot_id": boot,
             "leases": [lease.model_dump(mode="json") for lease in state.leases.values()],
+            "outside": [lease.model_dump(mode="json") for lease in state.outside.values()],
             "fences": {uuid: [f.newest, f.alone] for uuid, f in state.fences.items()},
             "ended": dict(state.ended),
         }
@@ -138,10 +139,12 @@ def _decode(body: Mapping[str, Any]) -> LeaseSet:
     if body["version"] != VERSION:
         raise ValueError(f"version {body['version']}")
     leases = [BoundLease.model_validate(lease) for lease in body["leases"]]
+    outside = [BoundLease.model_validate(lease) for lease in body.get("outside", ())]
     return LeaseSet(
         {lease.lease: lease for lease in leases},
         {uuid: Fence(int(newest), int(alone)) for uuid, (newest, alone) in body["fences"].items()},
         {name: int(token) for name, token in body["ended"].items()},
+        {lease.lease: lease for lease in outside},
     )
 
 

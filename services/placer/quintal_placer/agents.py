@@ -102,6 +102,7 @@ def bound_lease(lease: Lease, node: str) -> nodes.BoundLease:
         workload_class=granted.workload_class,
         ttl_ms=lease.ttl_ms,
         fence=fence,
+        bind="none" if lease.unbound else "wait",
         adopted=lease.adopted,
         devices=tuple(
             nodes.BoundDevice(
@@ -131,6 +132,16 @@ def expected_version(state: PlacerState, node: str) -> str:
     return nodes.lease_set_version({le.lease: le.token for le in lease_set(state, node)})
 
 
+def outside(state: PlacerState, node: str) -> list[Lease]:
+    """Leases that no agent is asked about; it is told of them, so that it knows whose they are."""
+    return [lease for lease in _on(state, node) if lease.state in LIVE and lease.unbound]
+
+
+def outside_version(state: PlacerState, node: str) -> str:
+    """What the agent's heartbeat should say of the leases that it is only told of."""
+    return nodes.lease_set_version({le.lease: le.token for le in outside(state, node)})
+
+
 def set_ask(state: PlacerState, node: str, *, inventory_wanted: bool) -> nodes.SetAsk:
     """The node's lease set, whole; and what it may still hold and must not."""
     ended = [
@@ -138,8 +149,9 @@ def set_ask(state: PlacerState, node: str, *, inventory_wanted: bool) -> nodes.S
         for lease in _on(state, node)
         if lease.state not in LIVE and node in lease.waiting and not lease.unbound
     ]
+    told = [*lease_set(state, node), *outside(state, node)]
     return nodes.SetAsk(
-        leases=tuple(bound_lease(lease, node) for lease in lease_set(state, node)),
+        leases=tuple(bound_lease(lease, node) for lease in told),
         ended=tuple(ended),
         inventory_wanted=inventory_wanted,
     )

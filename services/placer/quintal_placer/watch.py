@@ -144,7 +144,11 @@ class Watch:
             self._returned(beat.node, now_ms)
         known = agents.expected_version(self._state, beat.node)
         behind = self._said.get(beat.node) != (beat.boot_id, beat.inventory_sequence)
-        if beat.lease_version != known or behind or self._owed(beat.node):
+        differs = beat.lease_version != known or (
+            beat.outside_version is not None
+            and beat.outside_version != agents.outside_version(self._state, beat.node)
+        )
+        if differs or behind or self._owed(beat.node):
             self._send_set(beat.node, inventory_wanted=behind)
 
     def _owed(self, node: str) -> bool:
