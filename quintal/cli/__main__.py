@@ -60,6 +60,10 @@ TABLE: Final[dict[str, tuple[str, str]]] = {
     "usage": ("usage", "Show usage and cost."),
     "slices": ("usage", "Show the rows beneath a usage line."),
     "verify": ("usage", "Hold the ledger, the store and the census against each other."),
+    "bill": ("bills", "Show a tenant's bill of a month."),
+    "quote": ("bills", "Show what use would cost."),
+    "rerate": ("bills", "Charge again what was charged, in new rows."),
+    "dead-letters": ("bills", "Show what metering could not take in."),
     "probe": ("", "Show what an agent sees here, or in a captured output."),
     "version": ("about", "Print the version."),
 }

@@ -55,6 +55,35 @@ def complain(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""What a spreadsheet takes for a formula at the start of a cell, full-width forms too."""
+
+
+def csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Comma-separated values for programs and spreadsheets; no text in them is a formula."""
+    import csv as writing
+
+    out = writing.writer(sys.stdout, lineterminator="\n")
+    out.writerow(columns)
+    out.writerows([csv_cell(value) for value in row] for row in rows)
+
+
+def csv_cell(value: Any) -> str:
+    """A cell; text that a spreadsheet would run is led by an apostrophe, a number stays one."""
+    if value is None:
+        return ""
+    if isinstance(value, (int, Decimal)):
+        return format(value, "f") if isinstance(value, Decimal) else str(value)
+    text = str(value)
+    return f"'{text}" if text.startswith(FORMULA_STARTS) else text
+
+
+def money(amount: Decimal) -> Decimal:
+    """An amount with as many digits as it takes to see that it is not nothing."""
+    short = amount.quantize(Decimal("0.0001"))
+    return short if short or not amount else amount
+
+
 def refusal(said: Refusal) -> None:
     """A refusal: on stderr for people, on stdout in the form that was asked for."""
     if chosen.output is not Output.TABLE:

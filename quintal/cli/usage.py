@@ -72,7 +72,7 @@ def _usage(by: tuple[str, ...], row: UsageRow) -> tuple[object, ...]:
         Decimal(row.unit_hours),
         (Decimal(row.card_ms) / 3_600_000).quantize(Decimal("0.001")),
         row.leases,
-        row.cost.quantize(Decimal("0.0001")) if row.currency else None,
+        render.money(row.cost) if row.currency else None,
         row.currency,
         [
             f"{share} {word}"

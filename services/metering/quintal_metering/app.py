@@ -10,10 +10,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from quintal.bus import Bus
+from quintal.catalog_reader import CatalogReader
 from quintal.clock import Clock, SystemClock
 from quintal.contracts import subjects
 from quintal.process import EXIT_DEPOSED, notify
 from quintal.settings import environment
+from quintal_metering.counter import Counter
 from quintal_metering.engine import Engine
 from quintal_metering.following import LedgerFollower, observers, roll_up, tell_position
 from quintal_metering.handlers import Handlers, Principals
@@ -63,6 +65,8 @@ async def _work(
     follower = LedgerFollower(back, engine, meter, clock)
     others = observers(back, engine, meter.store)
     handlers = Handlers(engine, meter, Principals(chosen.principals))
+    counter = Counter(handlers, CatalogReader(back), clock)
+    counter.touched = others[0].minutes.update
     loops = [
         follower.run(),
         tell_position(back, meter),
@@ -77,6 +81,10 @@ async def _work(
     await front.serve(subjects.SLICES, handlers.slices)
     await front.serve(subjects.VERIFY, handlers.verify)
     await front.serve(subjects.TELEMETRY_ROWS, handlers.telemetry)
+    await front.serve(subjects.BILL, counter.bill)
+    await front.serve(subjects.QUOTE, counter.quote)
+    await front.serve(subjects.RERATE, counter.rerate)
+    await front.serve(subjects.DEAD_LETTERS, counter.dead_letters)
     await front.announce("metering", "What was used, and what it costs")
     await front.flush()
     notify("READY=1")

@@ -63,41 +63,72 @@ class Principals:
             log.warning("%s cannot be read; who is what stays as it was: %s", self._path, exc)
 
 
-class Handlers:
-    """One method a verb."""
+class Desk:
+    """What every verb needs: the engine's thread, the meter, and who is what."""
 
     def __init__(self, engine: Engine, meter: Meter, principals: Principals) -> None:
-        self._engine = engine
-        self._meter = meter
-        self._principals = principals
+        self.engine = engine
+        self.meter = meter
+        self.principals = principals
+
+    def role(self, caller: Caller) -> str:
+        """What the caller is."""
+        return self.principals.role(caller.principal)
+
+    def tenant(self, caller: Caller, wanted: str | None) -> str | None:
+        """Whose rows the caller may see: all for some roles, its own for a tenant."""
+        if self.role(caller) in {Role.OPERATOR, Role.FINANCE}:
+            return wanted
+        if wanted not in {None, caller.principal}:
+            raise Refused(Code.NOT_YOURS, "a tenant sees its own usage only")
+        return caller.principal
+
+    def only(self, caller: Caller, *roles: Role) -> None:
+        """Raises Refused for every other role."""
+        if self.role(caller) not in roles:
+            raise Refused(Code.NOT_YOURS, f"this is for {' and '.join(sorted(roles))}")
+
+    def settled(self) -> None:
+        """Raises Refused while the store lacks rows that the state has seen."""
+        if not self.meter.settled:
+            raise Refused(
+                Code.OVERLOADED,
+                "the store does not take rows at the moment; come again",
+                owner=Owner.INFRASTRUCTURE,
+                details={"retry_after_ms": RETRY_AFTER_MS},
+            )
+
+
+class Handlers(Desk):
+    """One method a verb."""
 
     async def summary(self, caller: Caller, ask: SummaryAsk) -> UsageSummary:
         """Usage and cost, grouped."""
         span = Span(
-            *_hours(ask.from_ms, ask.to_ms),
-            tenant=self._tenant(caller, ask.tenant),
+            *hours(ask.from_ms, ask.to_ms),
+            tenant=self.tenant(caller, ask.tenant),
             project=ask.project,
             profile=ask.profile,
             model=ask.model,
         )
-        return await self._engine.call(self._summed, span, tuple(dict.fromkeys(ask.by)))
+        return await self.engine.call(self._summed, span, tuple(dict.fromkeys(ask.by)))
 
     async def slices(self, caller: Caller, ask: SlicesAsk) -> Slices:
         """The rows beneath a summary."""
         span = Span(
-            *_hours(ask.from_ms, ask.to_ms),
-            tenant=self._tenant(caller, ask.tenant),
+            *hours(ask.from_ms, ask.to_ms),
+            tenant=self.tenant(caller, ask.tenant),
             lease=ask.lease,
         )
-        return await self._engine.call(self._listed, span, ask.limit)
+        return await self.engine.call(self._listed, span, ask.limit)
 
     async def verify(self, caller: Caller, ask: VerifyAsk) -> Verified:
         """Hold everything against everything."""
-        self._only(caller, Role.OPERATOR, Role.FINANCE)
-        await self._engine.call(self._settled)
-        steps = verify(self._meter, ask)
+        self.only(caller, Role.OPERATOR, Role.FINANCE)
+        await self.engine.call(self.settled)
+        steps = verify(self.meter, ask)
         found: Findings | None = None
-        while (step := await self._engine.call(next, steps, None)) is not None:
+        while (step := await self.engine.call(next, steps, None)) is not None:
             found = step
         if found is None:
             raise AssertionError("verify found nothing to say")
@@ -105,9 +136,9 @@ class Handlers:
 
     async def telemetry(self, caller: Caller, ask: TelemetryAsk) -> TelemetryRows:
         """Minute rollups."""
-        self._only(caller, Role.OPERATOR)
+        self.only(caller, Role.OPERATOR)
         question = Minutes(ask.reading, ask.node, ask.from_ms or 0, ask.to_ms or 2**53, ask.limit)
-        rows = await self._engine.call(self._meter.store.ask, question)
+        rows = await self.engine.call(self.meter.store.ask, question)
         return TelemetryRows(
             reading=ask.reading, rows=tuple(TelemetryRow.model_validate(row) for row in rows)
         )
@@ -115,8 +146,8 @@ class Handlers:
     # --- in the engine's thread ---------------------------------------------------------------
 
     def _summed(self, span: Span, by: tuple[str, ...]) -> UsageSummary:
-        self._settled()
-        meter = self._meter
+        self.settled()
+        meter = self.meter
         opened = open_slices(meter.state, meter.prices, span)
         stored = meter.store.ask(Sums(span, by))
         leases = tuple(dict.fromkeys(row.lease for row in opened))
@@ -132,38 +163,16 @@ class Handlers:
         )
 
     def _listed(self, span: Span, limit: int) -> Slices:
-        self._settled()
-        meter = self._meter
+        self.settled()
+        meter = self.meter
         rows = [told(row) for row in meter.store.ask(SliceRows(span, limit))]
         if len(rows) < limit:
             opened = open_slices(meter.state, meter.prices, span)
             rows.extend(told(row) for row in opened[: limit - len(rows)])
         return Slices(watermark_ms=meter.state.at_ms, rows=tuple(rows))
 
-    def _settled(self) -> None:
-        if not self._meter.settled:
-            raise Refused(
-                Code.OVERLOADED,
-                "the store does not take rows at the moment; come again",
-                owner=Owner.INFRASTRUCTURE,
-                details={"retry_after_ms": RETRY_AFTER_MS},
-            )
 
-    # --- who may see what ---------------------------------------------------------------------
-
-    def _tenant(self, caller: Caller, wanted: str | None) -> str | None:
-        if self._principals.role(caller.principal) in {Role.OPERATOR, Role.FINANCE}:
-            return wanted
-        if wanted not in {None, caller.principal}:
-            raise Refused(Code.NOT_YOURS, "a tenant sees its own usage only")
-        return caller.principal
-
-    def _only(self, caller: Caller, *roles: Role) -> None:
-        if self._principals.role(caller.principal) not in roles:
-            raise Refused(Code.NOT_YOURS, f"this is for {' and '.join(sorted(roles))}")
-
-
-def _hours(from_ms: int | None, to_ms: int | None) -> tuple[int | None, int | None]:
+def hours(from_ms: int | None, to_ms: int | None) -> tuple[int | None, int | None]:
     """Slices never cross an hour, so a span is widened to full hours; the answer says so."""
     start = None if from_ms is None else hour_of(from_ms)
     end = None if to_ms is None else hour_of(to_ms + MS_PER_HOUR - 1)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from quintal.contracts.usage import Difference, Verified, VerifyAsk
+from quintal_metering.accounts import Unbalanced
 from quintal_metering.facts import State
 from quintal_metering.fold import fold_group
 from quintal_metering.meter import Meter, parsed
@@ -58,6 +59,7 @@ def verify(meter: Meter, ask: VerifyAsk) -> Iterator[Findings]:
     found = _scope(meter, ask)
     _check_censuses(meter, found)
     _check_gaps(meter, found)
+    _check_corrections(meter, found)
     yield found
     _check_hours(meter, found)
     yield found
@@ -91,6 +93,17 @@ def _check_censuses(meter: Meter, found: Findings) -> None:
             )
             for one in json.loads(row["differences"])
         )
+
+
+def _check_corrections(meter: Meter, found: Findings) -> None:
+    for row in meter.store.ask(Unbalanced(found.sequence)):
+        found.differences.append(
+            Difference(
+                check="recompute", at_ms=int(row["at_ms"]),
+                subject=f"{row['id']}, reversed by correction {row['correction']}",
+                expected="0", found=f"cost {row['left']}, parts x ms {row['left_ms']}",
+            )
+        )  # fmt: skip
 
 
 def _check_gaps(meter: Meter, found: Findings) -> None:
