@@ -75,6 +75,11 @@ class Judgement:
     source: str = ""
 
     @property
+    def told(self) -> str:
+        """The failing bound and what would pass, as one text for people."""
+        return f"{self.bound}; would pass: {self.passing}" if self.passing else self.bound
+
+    @property
     def rank(self) -> int:
         """0 is best."""
         return VERDICTS.index(self.verdict)
@@ -130,8 +135,8 @@ JUDGEMENTS_MAX: Final = 50_000
 
 def judge(subject: Subject, boundaries: Mapping[str, BoundarySpec]) -> Judgement:
     """The verdict of all boundaries together, and of what model and variant say themselves."""
-    if (misfit := _misfit(subject)) is not None:
-        return misfit
+    if (wrong := misfit(subject.model, subject.spec, subject.variant)) is not None:
+        return wrong
     facts = _facts(subject)
     stated: dict[str, Judgement] = {}
     for name, boundary in sorted(boundaries.items()):
@@ -156,26 +161,25 @@ def _telling(judgement: Judgement) -> tuple[int, bool]:
 # --- what model and variant say of themselves -------------------------------------------------
 
 
-def _misfit(subject: Subject) -> Judgement | None:
-    """Hardware that cannot do it at all, whatever its software."""
-    spec, variant = subject.spec, subject.variant
+def misfit(model: str, spec: AcceleratorModelSpec, variant: Variant) -> Judgement | None:
+    """Why this hardware cannot run the variant at all, whatever its software; none if it can."""
     low, high = memory_range(variant.memory)
     lacking = [feature for feature in variant.features if feature not in spec.features]
     checks = (
         (
             spec.runtime == variant.runtime,
-            f"runtime {variant.runtime} does not run on {subject.model}",
+            f"runtime {variant.runtime} does not run on {model}",
             f"a variant for {spec.runtime or 'its own runtime'}",
         ),
         (
             not variant.precision or variant.precision in spec.features,
-            f"precision {variant.precision} is not in {subject.model}",
+            f"precision {variant.precision} is not in {model}",
             " or ".join(_precisions(spec)) or "a model that has it",
         ),
-        (not lacking, f"{subject.model} is without {', '.join(lacking)}", "a model that has it"),
+        (not lacking, f"{model} is without {', '.join(lacking)}", "a model that has it"),
         (
             spec.memory_bytes >= low and (high is None or spec.memory_bytes <= high),
-            f"the memory of {subject.model} is not {variant.memory}",
+            f"the memory of {model} is not {variant.memory}",
             f"a model with {variant.memory}",
         ),
     )

@@ -27,7 +27,9 @@ from quintal.contracts.message import Refusal
 from quintal.contracts.placement import PlaceAsk
 from quintal.errors import Code, Owner
 from quintal.units import MS_PER_HOUR, PARTS
+from quintal_placer import software
 from quintal_placer.engine.asks import Ask, Objective, Offer, Option
+from quintal_placer.software import Software
 
 _NANO = 10**9
 
@@ -55,6 +57,14 @@ class Market:
     until_ms: int | None
     _offers: dict[tuple[str, str, str, str], tuple[tuple[Offer, ...], tuple[tuple[str, str], ...]]]
     by_name: dict[str, str] = field(default_factory=dict)
+    _software: Software | None = None
+
+    @property
+    def software(self) -> Software:
+        """Who judges workloads against this catalog."""
+        if self._software is None:
+            self._software = Software(self.catalog)
+        return self._software
 
     @classmethod
     def at(cls, catalog: Catalog, at_ms: int) -> Market:
@@ -158,6 +168,16 @@ def translate(market: Market, tenant: str, ask: PlaceAsk) -> tuple[Ask, Terms] |
             Code.NO_QUOTA_DEFINED, f"the catalog has no Tenant {tenant}", owner=Owner.CATALOG
         )
     profile: ProfileSpec | None = None
+    if ask.workload is not None:
+        work = catalog.workloads.get(ask.workload)
+        if work is None or (work.tenants and tenant not in work.tenants):
+            seen = [n for n, w in catalog.workloads.items() if not w.tenants or tenant in w.tenants]
+            return _unknown("workload", ask.workload, seen)
+        if ask.profile not in {None, work.profile}:
+            return _contradiction(f"workload {ask.workload} is of profile {work.profile}")
+        if not software.variants_of(work, ask):
+            return _unknown("variant", ask.variant, [v.name for v in work.variants])
+        ask = ask.model_copy(update={"profile": work.profile})
     if ask.profile is not None:
         profile = catalog.profiles.get(ask.profile)
         if profile is None:
@@ -265,7 +285,7 @@ def _options(
 ) -> tuple[Option, ...] | Refusal:
     base = (profile.accelerator,) if profile else ()
     options = []
-    for alternative in _alternatives(ask, profile):
+    for alternative in _alternatives(market.catalog, ask, profile):
         needs = (*base, alternative.accelerator)
         precision = next((n.precision for n in reversed(needs) if n.precision), "")
         offers, excluded = market.offers(needs, workload_class, precision, tenant)
@@ -296,7 +316,12 @@ def _options(
     )
 
 
-def _alternatives(ask: PlaceAsk, profile: ProfileSpec | None) -> tuple[Alternative, ...]:
+def _alternatives(
+    catalog: Catalog, ask: PlaceAsk, profile: ProfileSpec | None
+) -> tuple[Alternative, ...]:
+    if ask.workload is not None and profile is not None:
+        variants = software.variants_of(catalog.workloads[ask.workload], ask)
+        return software.alternatives(variants, ask, profile)
     if ask.alternatives:
         return ask.alternatives
     plain = ask.accelerator is None and ask.cards is None and ask.nodes is None
@@ -321,6 +346,10 @@ def _node_need(asked: NodeNeed | None, profiled: NodeNeed | None) -> NodeNeed:
 def _nearest(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, list(known), 1)
     return f"; did you mean {close[0]}?" if close else ""
+
+
+def _contradiction(message: str) -> Refusal:
+    return _refuse(Code.INVALID_REQUEST, message, faults=[message])
 
 
 def _unknown(what: str, name: str, known: Iterable[str]) -> Refusal:

@@ -24,7 +24,7 @@ from quintal_placer.engine import placing
 from quintal_placer.engine.asks import Ask, Offer
 from quintal_placer.engine.fleet import Device
 from quintal_placer.engine.placing import Chosen
-from quintal_placer.engine.why import Why, why
+from quintal_placer.engine.why import Why, barred, why
 from quintal_placer.ledger import LedgerWriter
 from quintal_placer.settings import Settings
 from quintal_placer.state import Lease, PlacerState
@@ -119,6 +119,13 @@ class Desk:
         if not self.state.quotas.defined(tenant, engine_ask.workload_class):
             return self.no_quota(tenant, engine_ask.workload_class)
         engine_ask = replace(engine_ask, avoid=avoid)
+        if ask.workload is not None:
+            fitted = self.market.software.bar(
+                engine_ask, ask, self.state.fleet.kinds(), self.writer.now_ms()
+            )
+            if isinstance(fitted, Refusal):
+                return fitted
+            engine_ask = fitted
         outcome = placing.decide(self.state.fleet, self.state.quotas, engine_ask)
         if isinstance(outcome, Chosen):
             return engine_ask, terms, outcome
@@ -153,9 +160,11 @@ class Desk:
 
     def _explain(self, tenant: str, ask: PlaceAsk, decided: Decided | Refusal) -> None:
         key = (tenant, ask.request_id)
-        self.explanations[key] = _explanation(
-            ask.request_id, decided, self.writer.now_ms(), self.state.adopted[0]
-        )
+        told = _explanation(ask.request_id, decided, self.writer.now_ms(), self.state.adopted[0])
+        if not isinstance(decided, Refusal) and ask.workload is not None:
+            causes = barred(self.state.fleet, decided[0])
+            told = told.model_copy(update={"reasons": views.reasons(causes)})
+        self.explanations[key] = told
         self.explanations.move_to_end(key)
         while len(self.explanations) > EXPLANATIONS_MAX:
             self.explanations.popitem(last=False)

@@ -18,6 +18,7 @@ from quintal.contracts.documents import AcceleratorModelSpec, Cap, Catalog
 from quintal.contracts.nodes import RawDevice
 from quintal.contracts.placement import AdoptAsk, LeaseDevice, PlaceAsk
 from quintal.units import PARTS, to_micro
+from quintal_placer import software
 from quintal_placer.engine.fleet import Device, Fleet, Node
 from quintal_placer.engine.leases import LIVE, TABLE, State, follow
 from quintal_placer.engine.quota import Holding, Limit, Meter, Quotas, Scope
@@ -161,6 +162,7 @@ class PlacerState:
         node.labels = dict(record.labels)
         node.cpu_milli, node.memory_bytes = record.cpu_milli, record.memory_bytes
         node.inventory_sequence = record.inventory_sequence
+        node.software = software.text_of(record.stack)
         node.heard_ms = max(node.heard_ms, record.at_ms)
         self.facts[record.node] = record
         self.retired.pop(record.node, None)

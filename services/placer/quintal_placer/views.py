@@ -20,7 +20,7 @@ from quintal_placer import environment
 from quintal_placer.asking import Market
 from quintal_placer.engine.fleet import Device, Node
 from quintal_placer.engine.quota import Excess, Limit
-from quintal_placer.engine.why import Why
+from quintal_placer.engine.why import Cause, Why
 from quintal_placer.state import Lease, PlacerState
 
 _OWNERS = {
@@ -141,25 +141,38 @@ def terms_of(lease: Lease) -> list[pricing.Terms]:
     return list(groups.values())
 
 
-def refusal(why: Why, closed_pools: frozenset[str] = frozenset()) -> Refusal:
-    """A refusal as its asker may see it: no node named in a pool that is closed to it."""
-    reasons = tuple(
+def reasons(
+    causes: Iterable[Cause], closed_pools: frozenset[str] = frozenset()
+) -> tuple[Reason, ...]:
+    """Causes as their asker may see them: no node named in a pool that is closed to it."""
+    return tuple(
         Reason(
             code=Code(cause.code),
             message=cause.message,
-            owner=_OWNERS.get(cause.code, Owner.INFRASTRUCTURE),
+            owner=_owner(cause),
             count=cause.count,
             pool="" if cause.pool in closed_pools else cause.pool,
             names=() if cause.pool in closed_pools or not cause.pool else cause.names,
         )
-        for cause in why.causes
+        for cause in causes
     )
+
+
+def _owner(cause: Cause) -> Owner:
+    if cause.owner:
+        return Owner(cause.owner)
+    return _OWNERS.get(cause.code, Owner.INFRASTRUCTURE)
+
+
+def refusal(why: Why, closed_pools: frozenset[str] = frozenset()) -> Refusal:
+    """A refusal as its asker may see it: no node named in a pool that is closed to it."""
+    leading = next((cause for cause in why.causes if cause.code == why.code), None)
     return Refusal(
         code=Code(why.code),
         message=why.message,
-        owner=_OWNERS.get(why.code, Owner.INFRASTRUCTURE),
+        owner=_owner(leading) if leading else _OWNERS.get(why.code, Owner.INFRASTRUCTURE),
         verdict="never_fits" if why.never else "not_now",
-        reasons=reasons,
+        reasons=reasons(why.causes, closed_pools),
     )
 
 

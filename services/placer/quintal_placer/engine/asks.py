@@ -29,6 +29,18 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
+class Bar:
+    """Software of nodes on which a model must not be used for an option, and why."""
+
+    model: str
+    software: str
+    """As `Node.software`."""
+    code: str
+    message: str
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
 class Option:
     """One alternative: models that would do, and counts of its own."""
 
@@ -42,6 +54,10 @@ class Option:
     precision: str = ""
     excluded: tuple[tuple[str, str], ...] = ()
     """(model, why) of models in the fleet's catalog that this option does not take."""
+    bars: tuple[Bar, ...] = ()
+    """Where the software of nodes does not do; judged outside, once per model and software."""
+    unapproved: tuple[tuple[str, str], ...] = ()
+    """(pool, why) of pools that did not approve what this option runs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ Buckets are ordered by node name, so that a fleet rebuilt from a snapshot decide
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -25,6 +26,7 @@ class StackClass(NamedTuple):
     location: str
     labels: tuple[tuple[str, str], ...]
     taints: tuple[str, ...]
+    software: str = ""
 
 
 class Shelf(NamedTuple):
@@ -92,6 +94,8 @@ class Node:
     cordons: dict[str, str] = field(default_factory=dict)
     """Who cordoned it -> why. It is open only when nobody does: a foreign cordon stands."""
     taints: dict[str, str] = field(default_factory=dict)
+    software: str = ""
+    """What stands for its drivers, runtimes and firmware: equal text, equal software."""
     devices: dict[str, Device] = field(default_factory=dict)
     cpu_held: int = 0
     memory_held: int = 0
@@ -110,6 +114,7 @@ class Node:
             self.location,
             tuple(sorted(self.labels.items())),
             tuple(sorted(self.taints)),
+            self.software,
         )
 
     def unavailable(self, device: Device) -> str | None:
@@ -135,11 +140,15 @@ class Fleet:
         """Grows with every change that could change an answer."""
         self._shelves: dict[Shelf, SortedDict[int, SortedSet[str]]] = {}
         self._filed: dict[str, dict[Shelf, int]] = {}
+        self._kinds: dict[str, frozenset[tuple[str, str]]] = {}
+        self._kind_counts: Counter[tuple[str, str]] = Counter()
+        self._kinds_told: frozenset[tuple[str, str]] | None = None
 
     def touch(self, name: str) -> None:
         """File the node anew: its facts, its devices or their holders changed."""
         self.version += 1
         node = self.nodes.get(name)
+        self._count_kinds(name, node)
         wanted = self._count(node) if node is not None and node.open else {}
         filed = self._filed.get(name, {})
         if wanted == filed:
@@ -152,6 +161,27 @@ class Fleet:
                 buckets = self._shelves.setdefault(shelf, SortedDict())
                 buckets.setdefault(count, SortedSet()).add(name)
         self._filed[name] = wanted
+
+    def kinds(self) -> frozenset[tuple[str, str]]:
+        """(model, software) of every pair that the fleet has, held or not."""
+        if self._kinds_told is None:
+            self._kinds_told = frozenset(self._kind_counts)
+        return self._kinds_told
+
+    def _count_kinds(self, name: str, node: Node | None) -> None:
+        has = (
+            frozenset((device.model or "", node.software) for device in node.devices.values())
+            if node is not None
+            else frozenset()
+        )
+        had = self._kinds.get(name, frozenset())
+        if has == had:
+            return
+        self._kind_counts.subtract(had - has)
+        self._kind_counts.update(has - had)
+        self._kind_counts = +self._kind_counts
+        self._kinds[name] = has
+        self._kinds_told = None
 
     def _take(self, shelf: Shelf, count: int, name: str) -> None:
         buckets = self._shelves[shelf]

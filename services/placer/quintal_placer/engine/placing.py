@@ -128,12 +128,16 @@ def _shelves(
     In the order of names: the index's own order is that of its history, which a replay has not.
     """
     offers = {offer.model: offer for offer in option.offers}
+    barred = {(bar.model, bar.software) for bar in option.bars}
+    closed = {pool for pool, _ in option.unapproved}
     found: dict[tuple[str, str], list[Shelf]] = {}
     for shelf in shelves:
         offer = offers.get(shelf.model)
         if offer is None or not admits(ask, shelf):
             continue
         if offer.legal_counts and option.cards not in offer.legal_counts:
+            continue
+        if (shelf.model, shelf.stack.software) in barred or shelf.pool in closed:
             continue
         found.setdefault((shelf.model, shelf.pool), []).append(shelf)
     for (model, _), its in sorted(found.items()):

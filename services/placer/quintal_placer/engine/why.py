@@ -27,6 +27,8 @@ class Cause:
     pool: str
     count: int
     names: tuple[str, ...]
+    owner: str = ""
+    """Whose move it is, where the code alone does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +51,23 @@ class _Finding:
     would_fit: bool = False
     """Free enough, were it not for a configuration."""
     free: int = 0
+    owner: str = ""
 
 
 _FREE = "free, but too few such nodes for the gang"
 
-_CONFIGURATION = ("cordoned", "tainted", "node_suspect", "disputed", "foreign_use", "unrated")
+_STACK = ("stack_blocked", "stack_unknown")
+"""A node with such a finding could serve once its software, or what is known of it, is another."""
+
+_CONFIGURATION = (
+    *_STACK,
+    "cordoned",
+    "tainted",
+    "node_suspect",
+    "disputed",
+    "foreign_use",
+    "unrated",
+)
 _NEVER = "never_fits"
 
 
@@ -66,25 +80,59 @@ def why(fleet: Fleet, ask: Ask, barred: str = "") -> Why:
     ever: dict[tuple[int, str, str], int] = {}
     free: dict[tuple[int, str, str], int] = {}
     mending: dict[str, int] = {}
-    for node in fleet.nodes.values():
-        for key, finding in _findings(node, ask, barred):
-            held = nearest.get(node.name)
-            if held is None or finding.step > held.step:
-                nearest[node.name] = finding
-            if finding.code != _NEVER:
-                ever[key] = ever.get(key, 0) + 1
-                free[key] = free.get(key, 0) + finding.free
-                if finding.would_fit:
-                    mending[finding.code] = mending.get(finding.code, 0) + 1
+    stacks: set[str] = set()
+    each = (
+        (node, key, finding)
+        for node in fleet.nodes.values()
+        for key, finding in _findings(node, ask, barred)
+    )
+    for node, key, finding in each:
+        held = nearest.get(node.name)
+        if held is None or finding.step > held.step:
+            nearest[node.name] = finding
+        if finding.code == _NEVER:
+            continue
+        if finding.code in _STACK:
+            stacks.add(finding.code)
+        else:
+            ever[key] = ever.get(key, 0) + 1
+            free[key] = free.get(key, 0) + finding.free
+        if finding.would_fit:
+            mending[finding.code] = mending.get(finding.code, 0) + 1
     causes = _gather(nearest)
     possible = [key for key, count in ever.items() if count >= ask.options[key[0]].nodes]
-    if not possible:
+    if not possible and not stacks:
         return Why(_NEVER, True, _never_message(ask, causes, ever), causes)  # noqa: FBT003
-    code = _code(ask, possible, free, mending)
+    code = _code(ask, possible, free, mending) if possible else min(stacks)
+    if code in _STACK:
+        return _stack_why(code, causes)
     return Why(code, False, _MESSAGES[code], causes)  # noqa: FBT003
 
 
+def _stack_why(code: str, causes: tuple[Cause, ...]) -> Why:
+    told = next((cause.message for cause in causes if cause.code == code), "")
+    return Why(code, False, f"{_MESSAGES[code]}: {told}", causes)  # noqa: FBT003
+
+
+def barred(fleet: Fleet, ask: Ask) -> tuple[Cause, ...]:
+    """Nodes whose software, or whose pool's approval, keeps them out, though others would do."""
+    nearest: dict[str, _Finding] = {}
+    for option in ask.options:
+        if not (option.bars or option.unapproved):
+            continue
+        for node in fleet.nodes.values():
+            for device in node.devices.values():
+                if device.pool in ask.closed_pools:
+                    continue
+                shelf = Shelf(device.pool, device.model or "", node.stack)
+                if (bar := _bar(option, shelf)) is not None:
+                    nearest.setdefault(node.name, bar)
+    return _gather(nearest)
+
+
 _MESSAGES = {
+    "stack_blocked": "the software of what would fit does not do",
+    "stack_unknown": "nobody says that the software of what would fit does",
     "no_capacity": "what would do is held by others",
     "fragmented": "enough is free in sum, but not together on one node",
     "cordoned": "what would fit is cordoned",
@@ -123,12 +171,13 @@ def _never_message(
 
 
 def _gather(nearest: dict[str, _Finding]) -> tuple[Cause, ...]:
-    groups: dict[tuple[str, str, str], list[str]] = {}
+    groups: dict[tuple[str, str, str, str], list[str]] = {}
     for name, finding in nearest.items():
-        groups.setdefault((finding.code, finding.message, finding.pool), []).append(name)
+        key = (finding.code, finding.message, finding.pool, finding.owner)
+        groups.setdefault(key, []).append(name)
     causes = [
-        Cause(code, message, pool, len(names), tuple(sorted(names)[:NAMES_MAX]))
-        for (code, message, pool), names in groups.items()
+        Cause(code, message, pool, len(names), tuple(sorted(names)[:NAMES_MAX]), owner)
+        for (code, message, pool, owner), names in groups.items()
     ]
     return tuple(
         sorted(causes, key=lambda c: (_order(c.code), -c.count, c.pool, c.code, c.message))
@@ -200,6 +249,8 @@ def _finding(  # noqa: C901, PLR0911, PLR0912 - a list of cases, each a line
         return never(4, "too few cards on one node")
     if node.cpu_milli < ask.cpu_milli or node.memory_bytes < ask.memory_bytes:
         return never(5, "too little CPU or memory on one node")
+    if (bar := _bar(option, shelf)) is not None:
+        return replace(bar, would_fit=fits)
     if node.liveness != "ready":
         return now(6, "node_suspect", f"the node is {node.liveness}")
     if node.cordons:
@@ -213,6 +264,17 @@ def _finding(  # noqa: C901, PLR0911, PLR0912 - a list of cases, each a line
     if free:
         return _Finding(10, "fragmented", "fewer free than asked", shelf.pool, free=free)
     return _Finding(9, "no_capacity", "held", shelf.pool)
+
+
+def _bar(option: Option, shelf: Shelf) -> _Finding | None:
+    """Why the software of this shelf's nodes, or its pool, rules the option out there."""
+    for bar in option.bars:
+        if (bar.model, bar.software) == (shelf.model, shelf.stack.software):
+            return _Finding(6, bar.code, bar.message, shelf.pool, owner=bar.owner)
+    for pool, message in option.unapproved:
+        if pool == shelf.pool:
+            return _Finding(6, "stack_blocked", message, pool, owner="catalog")
+    return None
 
 
 def _beside(node: Node, ask: Ask) -> str:
