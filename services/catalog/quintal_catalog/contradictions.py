@@ -1,8 +1,8 @@
 """What no single document is wrong about, but two of them are, or one with itself.
 
-Models, profiles and pools have rooms of their own; here is the table of all rules, and those for
-tenants, quotas, prices and priorities. Of two documents that contradict each other the later one,
-by name or by date, is blamed.
+Models, profiles, pools, prices and shares have rooms of their own; here is the table of all rules,
+and those for tenants, quotas and priorities. Of two documents that contradict each other the later
+one, by name or by date, is blamed.
 """
 
 from __future__ import annotations
@@ -10,17 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from quintal.contracts.documents import Catalog, PriceListSpec
+from quintal.contracts.documents import Catalog, QuotaSpec
 from quintal_catalog.finding import Finding
-from quintal_catalog.model_rules import ENDLESS, models
+from quintal_catalog.model_rules import models
 from quintal_catalog.pool_rules import pools, profiles
+from quintal_catalog.price_rules import prices
+from quintal_catalog.share_rules import shares
 
 
 def findings(catalog: Catalog, now_ms: int) -> Iterator[Finding]:
     """All contradictions of the whole set, and what is merely odd as warnings."""
-    for rule in (models, profiles, pools, _tenants, _quotas, _priorities):
+    for rule in (models, profiles, pools, _tenants, _quotas, _priorities, shares):
         yield from rule(catalog)
-    yield from _prices(catalog, now_ms)
+    yield from prices(catalog, now_ms)
 
 
 # --- tenants, quotas, priorities --------------------------------------------------------------
@@ -58,6 +60,16 @@ def _quotas(catalog: Catalog) -> Iterator[Finding]:
             lambda cap: (cap.workload_class, cap.family, cap.model, cap.units is None),
         )
         yield from _twice(key, "budgets", quota.budgets, lambda budget: budget.workload_class)
+        yield from _budgets(key, quota)
+
+
+def _budgets(key: tuple[str, str], quota: QuotaSpec) -> Iterator[Finding]:
+    """A class without a cap is refused anyway, so a budget alone would never be drawn on."""
+    capped = {cap.workload_class for cap in quota.caps if cap.units is not None}
+    for index, budget in enumerate(quota.budgets):
+        if budget.workload_class not in capped:
+            message = f"the quota has no cap in {budget.workload_class}: nothing is granted in it"
+            yield Finding(key, ("spec", "budgets", index, "class"), message, warning=True)
 
 
 def _twice(
@@ -76,37 +88,3 @@ def _priorities(catalog: Catalog) -> Iterator[Finding]:
     for name in defaults[1:]:
         message = f"PriorityClass {defaults[0]!r} is the default already"
         yield Finding(("PriorityClass", name), ("spec", "default"), message)
-
-
-# --- prices -----------------------------------------------------------------------------------
-
-
-def _prices(catalog: Catalog, now_ms: int) -> Iterator[Finding]:
-    lists = sorted(catalog.prices.items(), key=lambda item: (item[1].valid_from_ms, item[0]))
-    for index, (name, spec) in enumerate(lists):
-        key = ("PriceList", name)
-        for place, price in enumerate(spec.prices):
-            if price.amount < 0:
-                message = "a price is not below 0"
-                yield Finding(key, ("spec", "prices", place, "amount"), message)
-        first = lists[0]
-        if spec.currency != first[1].currency:
-            message = (
-                f"PriceList {first[0]!r} is in {first[1].currency}; "
-                f"an installation has one currency"
-            )
-            yield Finding(key, ("spec", "currency"), message)
-        for other, its in lists[:index]:
-            if its.type == spec.type and its.valid_from_ms == spec.valid_from_ms:
-                message = f"PriceList {other!r} ({its.type}) begins at the same instant"
-                yield Finding(key, ("spec", "valid_from_ms"), message)
-    yield from _stale(lists, now_ms)
-
-
-def _stale(lists: list[tuple[str, PriceListSpec]], now_ms: int) -> Iterator[Finding]:
-    charges = [(name, spec) for name, spec in lists if spec.type == "charge"]
-    lasting = [spec for _, spec in charges if (spec.valid_to_ms or ENDLESS) > now_ms]
-    if charges and not lasting:
-        name, spec = max(charges, key=lambda item: item[1].valid_to_ms or 0)
-        message = f"the last charge prices ended at {spec.valid_to_ms}: use costs nothing since"
-        yield Finding(("PriceList", name), ("spec", "valid_to_ms"), message, warning=True)

@@ -11,6 +11,7 @@ from quintal_catalog import reading, references, sources
 from quintal_catalog.changes import changes
 from quintal_catalog.contradictions import findings
 from quintal_catalog.finding import Finding
+from quintal_catalog.price_rules import past
 from quintal_catalog.reading import Sourced, dotted, near
 
 FAULTS_MAX: Final = 500
@@ -59,6 +60,7 @@ def judge(
                 faults.append(_place(Finding(key, path, message), written))
     catalog = Catalog(tuple(whole.values()))
     faults += [_place(finding, written) for finding in findings(catalog, now_ms)]
+    faults += [_place(finding, written) for finding in past(standing, catalog, now_ms)]
     order = sorted(faults, key=lambda f: (f.severity, f.file, f.line or 0, f.field))
     return Judgement(whole, changes(standing.documents, whole), tuple(order[:FAULTS_MAX]))
 

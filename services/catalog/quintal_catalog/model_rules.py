@@ -10,6 +10,8 @@ from quintal.contracts.documents import (
     AcceleratorModelSpec,
     Catalog,
     MatchRule,
+    PartitionProfile,
+    Rating,
     memory_range,
 )
 from quintal.units import PARTS
@@ -24,15 +26,19 @@ ENDLESS: Final = 2**63
 
 def models(catalog: Catalog) -> Iterator[Finding]:
     """Each model by itself, then any two that one device could match."""
-    for name, spec in catalog.models.items():
-        yield from _ratings(("AcceleratorModel", name), spec)
-        yield from _partitions(("AcceleratorModel", name), spec)
+    for (kind, name), document in catalog.documents.items():
+        if kind == "AcceleratorModel":
+            key = (kind, name)
+            yield from ratings(key, name, document.spec.ratings)
+            yield from _partitions(key, document.spec)
+            yield from _layouts(key, document.spec)
     yield from _same_rules(catalog)
 
 
-def _ratings(key: tuple[str, str], spec: AcceleratorModelSpec) -> Iterator[Finding]:
+def ratings(key: tuple[str, str], model: str, rated: tuple[Rating, ...]) -> Iterator[Finding]:
+    """Ratings of one model as one document gives them."""
     seen: set[tuple[str, str, str]] = set()
-    for index, rating in enumerate(spec.ratings):
+    for index, rating in enumerate(rated):
         path: Path = ("spec", "ratings", index)
         what = (rating.workload_class, rating.precision, rating.provenance)
         if what in seen:
@@ -45,7 +51,7 @@ def _ratings(key: tuple[str, str], spec: AcceleratorModelSpec) -> Iterator[Findi
         high = rating.high80 if rating.high80 is not None else rating.value
         if not low <= rating.value <= high:
             yield Finding(key, path, f"the value {rating.value} lies outside {low}..{high}")
-        if key[1] == REFERENCE and not rating.precision and rating.value != 1:
+        if model == REFERENCE and not rating.precision and rating.value != 1:
             message = f"{REFERENCE} is the reference: 1 in every class, by definition"
             yield Finding(key, (*path, "value"), message)
 
@@ -61,6 +67,42 @@ def _partitions(key: tuple[str, str], spec: AcceleratorModelSpec) -> Iterator[Fi
     doubled = [name for name, n in Counter(p.name for p in spec.partitions).items() if n > 1]
     if doubled:
         yield Finding(key, ("spec", "partitions"), f"{doubled[0]} stands twice")
+
+
+def _layouts(key: tuple[str, str], spec: AcceleratorModelSpec) -> Iterator[Finding]:
+    """A layout's shapes and its remainder are the whole device, and can stand side by side."""
+    shapes = {shape.name: shape for shape in spec.partitions}
+    for index, layout in enumerate(spec.layouts):
+        path: Path = ("spec", "layouts", index)
+        unknown = [name for name in layout.shapes if name not in shapes]
+        if unknown:
+            yield Finding(key, (*path, "shapes"), f"there is no partition {unknown[0]!r}")
+            continue
+        used = sum(shapes[name].parts * count for name, count in layout.shapes.items())
+        if used + layout.overhead_parts != PARTS:
+            message = f"{used} parts and {layout.overhead_parts} left over are not {PARTS}"
+            yield Finding(key, (*path, "overhead_parts"), message)
+        wanted = [shapes[name] for name, count in layout.shapes.items() for _ in range(count)]
+        over = [name for name, count in layout.shapes.items() if count > shapes[name].count_max]
+        if over:
+            message = f"{layout.shapes[over[0]]} x {over[0]}: at most {shapes[over[0]].count_max}"
+            yield Finding(key, (*path, "shapes"), message)
+        elif spec.memory_slices and not side_by_side(wanted, spec.memory_slices):
+            yield Finding(key, (*path, "shapes"), "these do not fit side by side")
+
+
+def side_by_side(shapes: list[PartitionProfile], slices: int, taken: int = 0) -> bool:
+    """Whether all of these find a place; `taken` is a mask of memory slices in use."""
+    if not shapes:
+        return True
+    shape, rest = max(shapes, key=lambda each: each.memory_slices), list(shapes)
+    rest.remove(shape)
+    for start in shape.placements:
+        mask = ((1 << shape.memory_slices) - 1) << start
+        free = not mask & taken and start + shape.memory_slices <= slices
+        if free and side_by_side(rest, slices, taken | mask):
+            return True
+    return False
 
 
 def _same_rules(catalog: Catalog) -> Iterator[Finding]:

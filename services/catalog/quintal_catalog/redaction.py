@@ -14,13 +14,16 @@ from pydantic import BaseModel
 from quintal.contracts.documents import (
     AcceleratorModelSpec,
     Catalog,
+    CommitmentSpec,
     Document,
+    EnergyProfileSpec,
     Metadata,
     PoolSpec,
     PriceListSpec,
     PriorityClassSpec,
     ProfileSpec,
     QuotaSpec,
+    RatingSpec,
     TenantSpec,
 )
 
@@ -46,7 +49,7 @@ class Redaction:
         if spec is None:
             return None
         metadata = document.metadata
-        if isinstance(spec, TenantSpec | QuotaSpec):
+        if isinstance(spec, TenantSpec | QuotaSpec | CommitmentSpec):
             return document
         seen = Metadata.model_construct(
             name=metadata.name, labels={}, description=self._told(metadata.description)
@@ -60,6 +63,7 @@ class Redaction:
         }
         if isinstance(spec, AcceleratorModelSpec):
             kept["sources"] = tuple(filter(None, map(self._told, spec.sources)))
+        if isinstance(spec, AcceleratorModelSpec | RatingSpec):
             kept["ratings"] = tuple(
                 rating.model_copy(update={"evidence": self._told(rating.evidence)})
                 for rating in spec.ratings
@@ -75,7 +79,7 @@ def _spec(document: Document, tenant: str, catalog: Catalog) -> Any:
     match document.spec:
         case TenantSpec() as spec:
             return spec if document.metadata.name == tenant else None
-        case QuotaSpec() as spec:
+        case QuotaSpec() | CommitmentSpec() as spec:
             return spec if spec.tenant == tenant else None
         case ProfileSpec() as spec:
             return spec if spec.public else None
@@ -86,8 +90,8 @@ def _spec(document: Document, tenant: str, catalog: Catalog) -> Any:
             return spec.model_copy(update={"tenants": shown, "owner": ""})
         case PriceListSpec() as spec:
             return _prices(spec, tenant, catalog)
-        case AcceleratorModelSpec() | PriorityClassSpec() as spec:
-            return spec
+        case AcceleratorModelSpec() | PriorityClassSpec() | RatingSpec() | EnergyProfileSpec():
+            return document.spec
         case _:
             return None
 
@@ -119,7 +123,7 @@ def _open(pool: PoolSpec, tenant: str) -> bool:
 
 # --- texts ------------------------------------------------------------------------------------
 
-_TEXTS = ("title", "notes")
+_TEXTS = ("title", "notes", "evidence")
 
 
 def _others(tenant: str, catalog: Catalog) -> frozenset[str]:

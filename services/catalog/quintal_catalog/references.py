@@ -12,11 +12,15 @@ from dataclasses import dataclass, field
 from quintal.contracts.documents import (
     AcceleratorModelSpec,
     AcceleratorNeed,
+    CohortSpec,
+    CommitmentSpec,
     Document,
+    EnergyProfileSpec,
     PoolSpec,
     PriceListSpec,
     ProfileSpec,
     QuotaSpec,
+    RatingSpec,
 )
 from quintal_catalog.reading import near
 from quintal_catalog.sources import Path
@@ -79,6 +83,19 @@ def references(document: Document) -> Iterator[tuple[Path, str, str]]:
         case PriceListSpec() as prices:
             yield from _prices(prices)
         case _:
+            yield from _shares(document)
+
+
+def _shares(document: Document) -> Iterator[tuple[Path, str, str]]:
+    match document.spec:
+        case RatingSpec() | EnergyProfileSpec() as about:
+            yield ("spec", "model"), "AcceleratorModel", about.model
+        case CohortSpec() as cohort:
+            for index, member in enumerate(cohort.members):
+                yield ("spec", "members", index, "tenant"), "Tenant", member.tenant
+        case CommitmentSpec() as commitment:
+            yield from _commitment(commitment)
+        case _:
             return
 
 
@@ -96,6 +113,14 @@ def _quota(quota: QuotaSpec) -> Iterator[tuple[Path, str, str]]:
             yield ("spec", "caps", index, "family"), "family", cap.family
         if cap.model:
             yield ("spec", "caps", index, "model"), "AcceleratorModel", cap.model
+
+
+def _commitment(commitment: CommitmentSpec) -> Iterator[tuple[Path, str, str]]:
+    yield ("spec", "tenant"), "Tenant", commitment.tenant
+    named = (("pool", "Pool"), ("family", "family"), ("model", "AcceleratorModel"))
+    for name, kind in named:
+        if value := getattr(commitment, name):
+            yield ("spec", name), kind, value
 
 
 def _prices(prices: PriceListSpec) -> Iterator[tuple[Path, str, str]]:
