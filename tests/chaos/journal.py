@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -61,4 +62,4 @@ class Journal:
         """Between two answers, whoever got them."""
         times = sorted(e.answered_ms for e in self.entries if e.answered)
         seen = [begin_ms, *(t for t in times if begin_ms < t < end_ms), end_ms]
-        return max(after - before for before, after in zip(seen, seen[1:], strict=False))
+        return max(after - before for before, after in itertools.pairwise(seen))

@@ -158,7 +158,7 @@ class Submitter:
         if answer is not None:
             del self.waiting[request_id]
         self._complain_if(
-            code not in {"cancelled", "refused", "failed", "ended", "ending", NO_ANSWER, "conflict"},
+            code not in DEAD | {NO_ANSWER, Code.CONFLICT},
             f"cancelling {request_id}: {code}",
         )
 
@@ -181,15 +181,15 @@ class Submitter:
         )
 
     async def _repeat(self, request_id: str) -> None:
-        """The same id again: with the same content the same lease, with other content a conflict."""
+        """The same id again: the same lease, or, with other content, a conflict."""
         ask, lease = self.decided[request_id]
         if self.chance.random() < 0.5:
-            answer, code = await self._call("repeat", request_id, "", lambda: self.client.place(ask))
+            answer, _ = await self._call("repeat", request_id, "", lambda: self.client.place(ask))
             wrong = answer is not None and answer.lease != lease
             self._complain_if(wrong, f"{request_id} had {lease}, and has {answer and answer.lease}")
             return
         other = ask.model_copy(update={"requester": "somebody else"})
-        answer, code = await self._call("misuse", request_id, "", lambda: self.client.place(other))
+        _, code = await self._call("misuse", request_id, "", lambda: self.client.place(other))
         self._complain_if(code not in {Code.CONFLICT, NO_ANSWER}, f"misuse of {request_id}: {code}")
 
     async def _call(

@@ -167,7 +167,8 @@ def account(killer: Killer, people: People, ledger: Ledger, began_ms: int, ended
     journal = people.journal
     silent = sum(not entry.answered for entry in journal.entries)
     answers = Counter(entry.answer for entry in journal.entries)
-    ends = Counter(lease.reason for lease in ledger.leases.values() if lease.reason)
+    reasons = Counter(lease.reason for lease in ledger.leases.values() if lease.reason)
+    ends = f"ends {dict(reasons)}, {ledger.kinds['dispute']} disputes"
     return "\n".join(
         (
             "",
@@ -175,8 +176,7 @@ def account(killer: Killer, people: People, ledger: Ledger, began_ms: int, ended
             f"  {killer.account()}",
             f"  {len(journal.entries)} requests {journal.verbs()}, {silent} without an answer",
             f"  answers {dict(answers.most_common())}",
-            f"  ledger: {ledger.kinds['granted']} grants, {ledger.epochs - 1} failovers,"
-            f" ends {dict(ends)}, {ledger.kinds['dispute']} disputes",
+            f"  ledger: {ledger.kinds['granted']} grants, {ledger.epochs - 1} failovers, {ends}",
             f"  longest gap between two answers {journal.longest_gap_ms(began_ms, ended_ms)} ms",
         )
     )

@@ -1,8 +1,8 @@
 """A network that holds the leader's append, or the answer to it, while a standby takes over.
 
-Both placers speak through a proxy, which stalls the one connection that sent the append. During it the leader is as good as
-dead to everybody and knows nothing of it; afterwards its append arrives at a ledger that has moved
-on, or its answer at a leader that is no longer one.
+Both placers speak through a proxy, which stalls the one connection that sent the append. During it
+the leader is as good as dead to everybody and knows nothing of it; afterwards its append arrives at
+a ledger that has moved on, or its answer at a leader that is no longer one.
 """
 
 from __future__ import annotations
