@@ -12,7 +12,8 @@ from quintal.cli import render, session
 from quintal.cli.render import Table
 from quintal.contracts.placement import Capacity, CapacityRow, DeviceView, FleetAsk, NodeView
 from quintal.contracts.subjects import Role
-from quintal.units import CLASSES, unit_name
+from quintal.conversion import Total
+from quintal.units import CLASSES, to_micro, unit_name
 
 Vendor = Annotated[str | None, typer.Option(help="Only this vendor's.")]
 Model = Annotated[str | None, typer.Option(help="Only this model.")]
@@ -127,13 +128,26 @@ def _estimated(row: CapacityRow, name: str) -> str | None:
 
 
 def _totals(answer: Capacity) -> str:
-    """Per class: no total runs over classes."""
-    sums: dict[str, Decimal] = {}
+    """Per class, with its band and how much of it is estimated: no total runs over classes."""
+    told = [
+        total.words()
+        for name in ("train_llm", "llm_large")
+        if (total := _total(answer, name)).micro
+    ]
+    return "fleet: " + ("; ".join(told) or "nothing is rated")
+
+
+def _total(answer: Capacity, name: str) -> Total:
+    total = Total(name)
     for row in answer.rows:
-        for name in ("train_llm", "llm_large"):
-            if name in row.units:
-                sums[name] = sums.get(name, Decimal(0)) + Decimal(row.units[name])
-    return "fleet: " + (_units({k: str(v) for k, v in sums.items()}) or "nothing is rated")
+        if name in row.units:
+            total = total.plus(
+                to_micro(Decimal(row.units[name])),
+                to_micro(Decimal(row.low80.get(name, row.units[name]))),
+                to_micro(Decimal(row.high80.get(name, row.units[name]))),
+                estimated=row.estimated.get(name, False),
+            )
+    return total
 
 
 def _units(by_class: Mapping[Any, str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
@@ -12,6 +12,9 @@ from quintal import roofline
 from quintal.contracts.message import Exact, Name
 from quintal.contracts.spec import Provenance, Spec, WorkloadClass, memory_range
 from quintal.units import to_micro
+
+ESTIMATED: Final = frozenset({"derived", "roofline"})
+"""Provenances that no measurement of the very device stands behind."""
 
 
 class Rating(Spec):
@@ -35,6 +38,21 @@ class Rating(Spec):
     def micro(self) -> int:
         """The value in micro-units."""
         return to_micro(Decimal(self.value))
+
+    @property
+    def low_micro(self) -> int:
+        """The low end of the 80 % band; the value where no band is known."""
+        return self.micro if self.low80 is None else to_micro(self.low80)
+
+    @property
+    def high_micro(self) -> int:
+        """The high end of the 80 % band; the value where no band is known."""
+        return self.micro if self.high80 is None else to_micro(self.high80)
+
+    @property
+    def estimated(self) -> bool:
+        """Whether nobody measured it: a formula, or a slice's share of its parent."""
+        return self.provenance in ESTIMATED
 
 
 class MatchRule(Spec):

@@ -400,6 +400,9 @@ class CapacityRow(Answer):
     free_units: dict[str, str] = Field(default_factory=dict)
     estimated: dict[str, bool] = Field(default_factory=dict)
     """Class -> whether that rating is an estimate (roofline or derived)."""
+    low80: dict[str, str] = Field(default_factory=dict)
+    """Class -> units if every rating were at the low end of its 80 % band."""
+    high80: dict[str, str] = Field(default_factory=dict)
 
 
 class Capacity(Answer):

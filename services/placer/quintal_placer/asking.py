@@ -113,12 +113,28 @@ class Market:
                     provenance=rating.provenance,
                     per_core=rating.per == "core",
                     price_nano=self._price(name, rating.micro, workload_class, tenant),
-                    milliwatts=int(spec.tdp_watts * 1000) if spec.tdp_watts is not None else None,
+                    milliwatts=self._milliwatts(name, workload_class),
                     rank=ranks.get(name, 0),
                     legal_counts=spec.legal_counts,
                 )
             )
         return tuple(offers), tuple(excluded)
+
+    def _milliwatts(self, model: str, workload_class: str) -> int | None:
+        found = self.catalog.watts(model, workload_class)
+        return None if found is None else int(found[0] * 1000)
+
+    def ended(self) -> list[str]:
+        """Charge lists that are all over: none is in force or still to come."""
+        charges = [
+            (name, spec) for name, spec in self.catalog.prices.items() if spec.type == "charge"
+        ]
+        over = [
+            name
+            for name, spec in charges
+            if spec.valid_to_ms is not None and spec.valid_to_ms <= self.from_ms
+        ]
+        return sorted(over) if len(over) == len(charges) else []
 
     def _price(self, model: str, micro: int, workload_class: str, tenant: str) -> int | None:
         terms = pricing.Terms(tenant, "", "", model, workload_class, 1, PARTS, micro)
@@ -283,6 +299,14 @@ def _out_of(what: str, count: int | None, text: str) -> list[str]:
 def _options(
     market: Market, tenant: str, ask: PlaceAsk, profile: ProfileSpec | None, workload_class: str
 ) -> tuple[Option, ...] | Refusal:
+    if _objective(ask, profile) == "cheapest" and (over := market.ended()):
+        return _refuse(
+            Code.PRICE_STALE,
+            f"nothing is cheapest: the prices have ended ({', '.join(over)}); ask for another"
+            " objective until a price list is in force",
+            owner=Owner.CATALOG,
+            verdict="not_now",
+        )
     base = (profile.accelerator,) if profile else ()
     options = []
     for alternative in _alternatives(market.catalog, ask, profile):

@@ -371,6 +371,8 @@ def _capacity_row(
     free_units: dict[str, int] = {}
     words: dict[str, int] = {}
     estimated: dict[str, bool] = {}
+    low: dict[str, int] = {}
+    high: dict[str, int] = {}
     spec = state.catalog.models.get(model)
     classes = sorted({r.workload_class for r in spec.ratings}) if spec else []
     for node, device in members:
@@ -380,11 +382,14 @@ def _capacity_row(
             rating = state.catalog.rating(model, workload_class)
             if rating is None:
                 continue
-            micro = rating.micro * (device.cores if rating.per == "core" else 1)
+            count = device.cores if rating.per == "core" else 1
+            micro = rating.micro * count
             units[workload_class] = units.get(workload_class, 0) + micro
+            low[workload_class] = low.get(workload_class, 0) + rating.low_micro * count
+            high[workload_class] = high.get(workload_class, 0) + rating.high_micro * count
             if word == "free":
                 free_units[workload_class] = free_units.get(workload_class, 0) + micro
-            estimated[workload_class] = rating.provenance in {"roofline", "derived"}
+            estimated[workload_class] = rating.estimated
     return placement.CapacityRow(
         pool=pool,
         model=model,
@@ -393,9 +398,13 @@ def _capacity_row(
         leased=words.pop("leased", 0),
         free=words.pop("free", 0),
         unavailable=words,
-        units={name: f"{from_micro(micro).normalize():f}" for name, micro in units.items()},
-        free_units={
-            name: f"{from_micro(micro).normalize():f}" for name, micro in free_units.items()
-        },
+        units=_texts(units),
+        free_units=_texts(free_units),
         estimated=estimated,
+        low80=_texts(low),
+        high80=_texts(high),
     )
+
+
+def _texts(by_class: dict[str, int]) -> dict[str, str]:
+    return {name: f"{from_micro(micro).normalize():f}" for name, micro in by_class.items()}
