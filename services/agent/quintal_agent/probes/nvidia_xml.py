@@ -21,12 +21,13 @@ from quintal_agent.probes.probe import (
     Health,
     Observation,
     Part,
+    Process,
     Trouble,
     Value,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 TOOL: Final = "nvidia-smi -q -x"
 
@@ -61,6 +62,7 @@ gets hotter. Module power covers several devices and is not theirs."""
 _BUS_ID: Final = re.compile(
     r"^([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])$", re.IGNORECASE
 )
+_PID_DIGITS: Final = 11
 _SILENT: Final = frozenset({"none", "no", "n/a", ""})
 
 
@@ -99,18 +101,28 @@ def parse(data: bytes) -> Observation:
                 f"the driver counts {attached} devices, {missing} of them are not described",
             )
         )
+    devices = devices_of(gpus)
+    troubles.extend(lost_of(devices))
+    if not devices and not troubles:
+        troubles.append(Trouble("no_device", "the driver shows no device"))
+    return Observation("nvidia", TOOL, devices, tuple(troubles), drivers, runtimes)
+
+
+def devices_of(gpus: Sequence[Element]) -> tuple[Device, ...]:
+    """The devices of their elements; a UUID that two of them bear names neither."""
     shared = {
         uuid for uuid, count in Counter(map(_uuid, gpus)).items() if uuid is not None and count > 1
     }
-    devices = tuple(_device(gpu, index, shared) for index, gpu in enumerate(gpus))
-    troubles.extend(
+    return tuple(_device(gpu, index, shared) for index, gpu in enumerate(gpus))
+
+
+def lost_of(devices: Iterable[Device]) -> tuple[Trouble, ...]:
+    """What to say of the devices that are lost."""
+    return tuple(
         Trouble("lost", f"device {device.index} ({device.name}) is lost", device.uuid)
         for device in devices
         if device.health_reason == "lost"
     )
-    if not devices and not troubles:
-        troubles.append(Trouble("no_device", "the driver shows no device"))
-    return Observation("nvidia", TOOL, devices, tuple(troubles), drivers, runtimes)
 
 
 def _children(data: bytes) -> Iterator[Element]:
@@ -152,7 +164,7 @@ def _device(gpu: Element, index: int, shared: set[str]) -> Device:
     address = _address(_known(gpu, "pci/pci_bus_id") or gpu.get("id") or "")
     serial = _known(gpu, "serial")
     uuid = _uuid(gpu)
-    if uuid is None or uuid in shared:
+    if uuid is None or uuid in shared or not re.search(r"[1-9a-f]", uuid.casefold()[4:]):
         # A serial may be shared by two devices of one board, an address by none.
         uuid = f"{PCI_IDENTITY}{address or index}"
     total = _text(gpu, "fb_memory_usage/total")
@@ -173,6 +185,7 @@ def _device(gpu: Element, index: int, shared: set[str]) -> Device:
         health=health,
         health_reason=reason,
         partitions=tuple(_partitions(gpu, uuid)),
+        processes=tuple(_processes(gpu)),
         readings=readings,
     )
 
@@ -237,6 +250,19 @@ def _partitions(gpu: Element, parent: str) -> Iterator[Part]:
             memory_bytes=memory,
             index=int(index) if index is not None and index.isdigit() else position,
         )
+
+
+def _processes(gpu: Element) -> Iterator[Process]:
+    """Who uses it. Windows' driver shows no names and no sizes: they stay unknown."""
+    for entry in gpu.iterfind("processes/process_info"):
+        pid = _known(entry, "pid")
+        if pid is not None and pid.isdigit() and len(pid) < _PID_DIGITS:
+            yield Process(
+                pid=int(pid),
+                name=_known(entry, "process_name") or "",
+                memory_bytes=values.size(_text(entry, "used_memory")),
+                part=_known(entry, "gpu_instance_id") or "",
+            )
 
 
 def _address(text: str) -> str | None:

@@ -1,13 +1,21 @@
-"""Every probe, once: how to look for real, and how to read a captured output."""
+"""Every probe, once: how to look for real, and how to read a captured output.
+
+A vendor is a row here. Third parties add theirs through the entry-point group `quintal.probes`:
+each entry point is a `Vendor`, or a callable that gives one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
-from quintal_agent.probes.probe import Observation, Probe
+from quintal_agent.probes import captured
+from quintal_agent.probes.probe import Observation, Probe, Trouble
+
+GROUP: Final = "quintal.probes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,24 +27,89 @@ class Vendor:
     """`module:class`; the class takes the options of `child.Options`."""
     captures: tuple[str, ...] = ()
     """Modules with `recognises(data)` and `parse(data)`."""
+    aliases: tuple[str, ...] = ()
+    """Other names that people call it by."""
 
 
-VENDORS: Final = (
+def _room(*names: str) -> tuple[str, ...]:
+    return tuple(f"quintal_agent.probes.{name}" for name in names)
+
+
+_OWN: Final = (
     Vendor("cpu", live="quintal_agent.probes.host:HostProbe"),
     Vendor(
         "nvidia",
         live="quintal_agent.probes.nvidia:NvidiaProbe",
-        captures=("quintal_agent.probes.nvidia_xml",),
+        captures=_room(
+            "nvidia_xml", "nvidia_csv", "nvidia_table", "nvidia_text", "nvidia_monitor",
+            "matrix", "runtime_json", "kernel_log", "bus",
+        ),
     ),
-)
+    Vendor("amd", captures=_room("amd_smi", "amd_rocm", "matrix", "runtime_json", "bus")),
+    Vendor("intel", captures=_room("intel", "matrix", "bus")),
+    Vendor("gaudi", captures=_room("gaudi"), aliases=("habana",)),
+    Vendor(
+        "huawei",
+        captures=_room("ascend", "ascend_pages", "matrix", "runtime_json", "bus"),
+        aliases=("ascend",),
+    ),
+    Vendor("aws", captures=_room("neuron"), aliases=("neuron",)),
+    Vendor("google", captures=_room("tpu"), aliases=("tpu",)),
+    Vendor("cambricon", captures=_room("cambricon")),
+    Vendor("hygon", captures=_room("amd_rocm", "runtime_json")),
+    Vendor("metax", captures=_room("metax", "runtime_json")),
+    Vendor("mthreads", captures=_room("mthreads"), aliases=("moorethreads",)),
+    Vendor("iluvatar", captures=_room("nvidia_table")),
+    Vendor("kunlunxin", captures=_room("kunlunxin")),
+    Vendor("enflame", captures=_room("enflame")),
+    Vendor("tenstorrent", captures=_room("tenstorrent")),
+    Vendor("thead", captures=_room("runtime_json")),
+)  # fmt: skip
+
+_FORMS: Final = _room(
+    "nvidia_xml", "runtime_json", "tenstorrent", "neuron", "intel", "amd_smi", "amd_rocm",
+    "ascend", "cambricon", "metax", "gaudi", "enflame", "mthreads", "kunlunxin", "tpu",
+    "nvidia_table", "ascend_pages", "matrix", "nvidia_csv", "nvidia_text", "nvidia_monitor",
+    "bus", "kernel_log",
+)  # fmt: skip
+"""In which order a text whose vendor nobody named is tried: the marks that only one tool prints
+come first, those that several share last."""
+
+
+def _entry(point: EntryPoint) -> Vendor:
+    made = point.load()
+    vendor = made() if callable(made) else made
+    if not isinstance(vendor, Vendor):
+        raise TypeError(f"{point.value} is no Vendor")
+    return vendor
+
+
+def _others() -> tuple[Vendor, ...]:
+    """Third parties' rows; one that cannot be loaded takes nothing from the others."""
+    found = []
+    for point in entry_points(group=GROUP):
+        try:
+            found.append(_entry(point))
+        except Exception as exc:
+            BROKEN[point.name] = f"{type(exc).__name__}: {exc}"
+    own = {vendor.name for vendor in _OWN}
+    return tuple(vendor for vendor in found if vendor.name not in own)
+
+
+BROKEN: Final[dict[str, str]] = {}
+"""Entry points that could not be loaded, and why."""
+
+VENDORS: Final = (*_OWN, *_others())
 
 NAMES: Final = tuple(vendor.name for vendor in VENDORS)
+
+LIVE: Final = tuple(vendor.name for vendor in VENDORS if vendor.live is not None)
 
 
 def vendor_named(name: str) -> Vendor:
     """Raises ValueError that lists the vendors there are."""
     for vendor in VENDORS:
-        if vendor.name == name:
+        if name == vendor.name or name in vendor.aliases:
             return vendor
     raise ValueError(f"no vendor {name!r}: there are {', '.join(NAMES)}")
 
@@ -54,14 +127,43 @@ def live_probe(name: str, *, node: str, sys_root: str) -> Probe:
 def read_capture(data: bytes, vendor: str | None = None) -> Observation:
     """A captured output as an observation; its vendor found by content when none is named.
 
-    Raises ValueError where nobody knows the content, or it cannot be read.
+    An output that is recognised and cannot be understood is an observation that says so and keeps
+    its text. Raises ValueError where nobody knows the content.
     """
-    asked = VENDORS if vendor is None else (vendor_named(vendor),)
-    for entry in asked:
-        for name in entry.captures:
-            module = import_module(name)
-            if module.recognises(data):
-                observation: Observation = module.parse(data)
-                return observation
+    forms = _FORMS if vendor is None else vendor_named(vendor).captures
+    extra = tuple(form for other in VENDORS[len(_OWN) :] for form in other.captures)
+    refusal: Observation | None = None
+    for name in (*forms, *(extra if vendor is None else ())):
+        seen = _read(name, data)
+        if seen is None:
+            continue
+        if seen.devices or not any(t.code == "unparsed" for t in seen.troubles):
+            return seen
+        refusal = refusal or seen
+    if refusal is not None:
+        return refusal
     whose = f"no output of {vendor}'s tools" if vendor else "no vendor's output"
     raise ValueError(f"this is {whose} that Quintal can read")
+
+
+def _read(name: str, data: bytes) -> Observation | None:
+    """One reader's view; none where it does not know the text. A reader's own fault is told."""
+    module = import_module(name)
+    try:
+        if not module.recognises(data):
+            return None
+        observation: Observation = module.parse(data)
+    except Exception as exc:
+        form = name.rpartition(".")[2]
+        words = f"{form}: {exc}" if isinstance(exc, ValueError) else f"{form}: {type(exc).__name__}"
+        raw = captured.text(data)[: captured.RAW_MAX]
+        vendor = next((v.name for v in VENDORS if name in v.captures), "")
+        return Observation(vendor, form, troubles=(Trouble("unparsed", words, raw=raw),))
+    if not observation.devices and not observation.troubles and not _tells(observation):
+        trouble = Trouble("no_device", f"{observation.tool} shows no device")
+        return replace(observation, troubles=(trouble,))
+    return observation
+
+
+def _tells(seen: Observation) -> bool:
+    return bool(seen.links or seen.events or seen.drivers or seen.runtimes or seen.firmware)
