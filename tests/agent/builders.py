@@ -61,7 +61,9 @@ class Scripted:
 
 
 def settings(access: Access, folder: Path, **beats: float) -> Settings:
-    quick = {"heartbeat_s": 0.1, "telemetry_s": 0.1, "inventory_s": 60.0} | beats
+    quick = {
+        "heartbeat_s": 0.1, "telemetry_s": 0.1, "inventory_s": 60.0, "drain_spread_s": 0.5,
+    } | beats  # fmt: skip
     return Settings(
         access=access,
         state=folder / "state",

@@ -9,49 +9,50 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 from quintal import __version__
 from quintal.bus import Bus
 from quintal.clock import Clock, SystemClock
-from quintal.contracts.message import Message
-from quintal.contracts.nodes import Heartbeat, Problem, RawDevice
+from quintal.contracts.nodes import Heartbeat, Inventory, Problem, RawDevice
 from quintal.contracts.subjects import (
     BIND,
     END,
-    HEALTH,
     HEARTBEAT,
     INVENTORY,
     SET,
-    TELEMETRY,
-    Publication,
+    TASK,
     Request,
 )
 from quintal.errors import BusUnavailable
 from quintal.process import chain, notify
 from quintal.settings import Access, environment
-from quintal_agent import readings, report
-from quintal_agent.handlers import LeaseKeeper
-from quintal_agent.probes.probe import Observation
-from quintal_agent.rounds import backoff_s, spread
+from quintal_agent import report
+from quintal_agent.handlers import LeaseKeeper, TaskRunner
+from quintal_agent.kmsg import KernelLog
+from quintal_agent.lookout import Lookout, OnBus
+from quintal_agent.metrics import Endpoint, snapshot
+from quintal_agent.outbox import Outbox
+from quintal_agent.probes.probe import Event
+from quintal_agent.rounds import backoff_s, makes_progress, share, spread
 from quintal_agent.settings import Settings
-from quintal_agent.sources import ChildSettings, ChildSource, Source
+from quintal_agent.sources import PATIENCE_S, ChildSettings, ChildSource, GatedSource, Source
+from quintal_agent.spool import Spool
 from quintal_agent.state import LeaseFiles, Store, boot_age_ms, boot_id
 
 log = logging.getLogger(__name__)
 
-UNSENT_MAX: Final = 1_000
-"""Health events kept over an outage. Readings are not: an old one helps nobody decide."""
-
 _CONNECT_MOST_S: Final = 15.0
+
+READY_WITHOUT_BUS_S: Final = 45.0
+"""An agent that samples and spools does its work: a bus that is away is no failed start."""
 
 
 class Agent:
     """One node. `run` returns when `stop` is set, or the bus is closed for good."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what an agent is made of
         self,
         settings: Settings,
         sources: Sequence[Source],
@@ -59,12 +60,14 @@ class Agent:
         boot: str,
         clock: Clock | None = None,
         sequence: int = 0,
+        on_bus: OnBus | None = None,
+        kernel: Callable[[], tuple[Event, ...]] = tuple,
     ) -> None:
         self._settings = settings
-        self._sources = tuple(sources)
         self._clock = clock or SystemClock()
         self._sequence = sequence
-        self._identity = report.Identity(
+        self._boot = boot
+        identity = report.Identity(
             node=settings.node,
             boot_id=boot,
             cluster=settings.cluster,
@@ -72,38 +75,49 @@ class Agent:
             labels=settings.labels,
             version=__version__,
         )
+        self.lookout = Lookout(settings, sources, identity, self._clock, on_bus, kernel)
+        self.spool = Spool(settings.state / "spool.db", bytes_max=settings.spool_bytes)
+        self.outbox = Outbox(settings.node, self.spool, spread_s=settings.beats.drain_spread_s)
         self.keeper = LeaseKeeper(
             Store(settings.state, settings.node),
             LeaseFiles(settings.lease_dir, settings.node),
             boot,
             self._known_devices,
         )
-        self._observations: tuple[Observation, ...] = ()
+        self.tasks = TaskRunner(settings.task_socket)
+        self._tasks: tuple[str, ...] | None = None
         self._devices: Mapping[str, RawDevice] | None = None
-        self._health: dict[str, report.Settled] = {}
-        self._epochs: dict[str, readings.Epoch] = {}
         self._said = ""
         self._said_at_s = 0.0
         self._inventory_sequence = 0
-        self._unsent: deque[Any] = deque(maxlen=UNSENT_MAX)
         self._inventory_wanted = asyncio.Event()
-        self.telemetry_dropped = 0
+        self.progress = dict.fromkeys(("looks", "bus"), self._clock.monotonic_s())
+        """When each of the two loops last came round: what the watchdog is fed by."""
         self.ready = asyncio.Event()
         """Set when the first inventory has left."""
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Look once, connect, serve, and keep saying what is seen until `stop`."""
+        """Look once; then look on, and serve the bus whenever it is there, until `stop`."""
         await self.keeper.start()
         try:
+            await self.lookout.start()
+            await self.outbox.start()
             await self._look()
-            bus = await connect_patiently(self._settings.access, stop)
-            if bus is None:
-                return
-            async with bus:
-                await self._serve(bus, stop)
+            await until_one_ends(
+                stop, self._looks(stop), self._reach(stop), self.outbox.drain(stop)
+            )
         finally:
+            await self.outbox.close()
             self.keeper.close()
-            await asyncio.gather(*(source.close() for source in self._sources))
+            await self.lookout.close()
+
+    async def _reach(self, stop: asyncio.Event) -> None:
+        bus = await connect_patiently(self._settings.access, stop, lambda: self._came_round("bus"))
+        if bus is None:
+            return
+        async with bus:
+            self.outbox.bus = bus
+            await self._serve(bus, stop)
 
     async def _serve(self, bus: Bus, stop: asyncio.Event) -> None:
         bus.on_connection(self._on_connection)
@@ -112,50 +126,53 @@ class Agent:
             (BIND, self.keeper.bind),
             (END, self.keeper.end),
             (SET, self.keeper.set),
+            (TASK, self.tasks.run),
         )
         for request, handler in table:
             await bus.serve(request, handler)
         await self._say_inventory(bus)
-        await self._beat(bus)
+        await self._beat()
         self.ready.set()
-        rounds = [
-            asyncio.create_task(self._beats(bus, stop)),
-            asyncio.create_task(self._looks(bus, stop)),
-            asyncio.create_task(self._inventories(bus, stop)),
-        ]
-        ends = [asyncio.create_task(stop.wait()), asyncio.create_task(bus.closed.wait())]
-        try:
-            done, _ = await asyncio.wait([*rounds, *ends], return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-            if bus.closed.is_set() and not stop.is_set():
-                raise BusUnavailable("the connection is closed for good")
-        finally:
-            for task in (*rounds, *ends):
-                task.cancel()
-            await asyncio.gather(*rounds, *ends, return_exceptions=True)
+        self.outbox.connected()
+        await until_one_ends(stop, self._beats(stop), self._inventories(bus, stop), _closed(bus))
 
     def _on_connection(self, connected: bool) -> None:  # noqa: FBT001 - the bus calls it so
         if connected:
             self._inventory_wanted.set()
+            self.outbox.connected()
+
+    def _came_round(self, loop: str) -> None:
+        self.progress[loop] = self._clock.monotonic_s()
 
     # --- the rounds ---------------------------------------------------------------------------
 
-    async def _beats(self, bus: Bus, stop: asyncio.Event) -> None:
+    async def _beats(self, stop: asyncio.Event) -> None:
         beats = self._settings.beats
         period_s = spread(beats.heartbeat_s, self._settings.node, beats.jitter)
         while not stop.is_set():
             await _pause(stop, period_s)
-            await self._beat(bus)
+            await self._beat()
+            self._came_round("bus")
 
-    async def _looks(self, bus: Bus, stop: asyncio.Event) -> None:
+    async def _looks(self, stop: asyncio.Event) -> None:
+        """The first sample follows the first inventory; then each node in its own phase."""
         period_s = self._settings.beats.telemetry_s
+        await _either(self.ready, period_s)
+        rest_s = period_s * share(self._settings.node)
         while not stop.is_set():
             began_s = self._clock.monotonic_s()
-            await self._say_telemetry(bus)
-            await _pause(stop, max(0.05, period_s - (self._clock.monotonic_s() - began_s)))
+            self._sequence += 1
+            message = self.lookout.telemetry(self.keeper.state, sequence=self._sequence)
+            await self.outbox.readings(message)
+            news, self.lookout.news = self.lookout.news, []
+            if news:
+                await self.outbox.health(news)
+            await _pause(stop, max(0.05, rest_s - (self._clock.monotonic_s() - began_s)))
             if not stop.is_set():
+                began_s = self._clock.monotonic_s()
                 await self._look()
+                rest_s = period_s - (self._clock.monotonic_s() - began_s)
+            self._came_round("looks")
 
     async def _inventories(self, bus: Bus, stop: asyncio.Event) -> None:
         """At once when wanted or changed, else on the slow beat."""
@@ -170,15 +187,8 @@ class Agent:
     # --- looking ------------------------------------------------------------------------------
 
     async def _look(self) -> None:
-        bounds, at_ms = self._settings.bounds, self._clock.now_ms()
-        sightings = await asyncio.gather(*(source.look() for source in self._sources))
-        self._observations = tuple(report.aged(sighting, bounds) for sighting in sightings)
-        devices = report.devices_of(self._observations, self._settings.node)
-        before, self._health = self._health, report.settle_health(self._health, devices)
-        self._epochs = readings.settle_epochs(self._epochs, devices, at_ms=at_ms)
-        self._unsent.extend(
-            report.transitions(before, self._health, identity=self._identity, at_ms=at_ms)
-        )
+        await self.lookout.look(self.keeper.state)
+        self._tasks = await self.tasks.names()
         now = self._inventory()
         self._devices = {device.uuid: device for device in now.devices}
         self.keeper.libraries = {**now.stack.drivers, **now.stack.runtimes}
@@ -188,22 +198,12 @@ class Agent:
     def _known_devices(self) -> Mapping[str, RawDevice] | None:
         return self._devices
 
-    def _inventory(self) -> Any:
-        troubles = []
+    def _inventory(self) -> Inventory:
+        troubles = list(self.outbox.problems())
         if self.keeper.lost is not None:
             troubles.append(Problem(code="state_lost", message=self.keeper.lost))
-        if self.telemetry_dropped:
-            text = f"{self.telemetry_dropped} messages of readings fell into outages of the bus"
-            troubles.append(Problem(code="telemetry_dropped", message=text))
-        return report.inventory(
-            self._identity,
-            self._observations,
-            health=self._health,
-            held=self.keeper.state.held,
-            bounds=self._settings.bounds,
-            troubles=tuple(troubles),
-            sequence=self._sequence,
-            at_ms=self._clock.now_ms(),
+        return self.lookout.inventory(
+            self.keeper.state, sequence=self._sequence, troubles=troubles, tasks=self._tasks
         )
 
     # --- saying -------------------------------------------------------------------------------
@@ -212,51 +212,49 @@ class Agent:
         self._sequence += 1
         self._said_at_s = self._clock.monotonic_s()
         message = self._inventory()
-        if not await self._say(bus, INVENTORY, message):
+        if not await self.outbox.say(INVENTORY, message):
             return
         with contextlib.suppress(BusUnavailable):
             await bus.flush()
         self._inventory_sequence = message.sequence
         self._said = report.fingerprint(message)
 
-    async def _say_telemetry(self, bus: Bus) -> None:
-        self._sequence += 1
-        message = readings.telemetry(
-            report.devices_of(self._observations, self._settings.node),
-            self._epochs,
-            node=self._settings.node,
-            boot_id=self._identity.boot_id,
-            sequence=self._sequence,
-            at_ms=self._clock.now_ms(),
-            period_ms=int(self._settings.beats.telemetry_s * 1000),
-        )
-        if not await self._say(bus, TELEMETRY, message):
-            self.telemetry_dropped += 1
-        while self._unsent and await self._say(bus, HEALTH, self._unsent[0]):
-            self._unsent.popleft()
-
-    async def _beat(self, bus: Bus) -> None:
+    async def _beat(self) -> None:
         self._sequence += 1
         message = Heartbeat(
             node=self._settings.node,
-            boot_id=self._identity.boot_id,
+            boot_id=self._boot,
             sequence=self._sequence,
             at_ms=self._clock.now_ms(),
             lease_version=self.keeper.state.version,
+            outside_version=self.keeper.state.outside_version,
             inventory_sequence=self._inventory_sequence,
         )
-        await self._say(bus, HEARTBEAT, message)
-
-    async def _say(self, bus: Bus, publication: Publication[Any], message: Message) -> bool:
-        try:
-            await bus.publish(publication, message, node=self._settings.node)
-        except BusUnavailable as exc:
-            log.debug("not said: %s", chain(exc))
-            return False
-        return True
+        await self.outbox.say(HEARTBEAT, message)
 
 
-async def connect_patiently(access: Access, stop: asyncio.Event) -> Bus | None:
+async def until_one_ends(stop: asyncio.Event, *rounds: Coroutine[Any, Any, None]) -> None:
+    """Run all until `stop` or the first end; an error of any is raised."""
+    tasks = [asyncio.create_task(one) for one in rounds]
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in (*tasks, stopping):
+            task.cancel()
+        await asyncio.gather(*tasks, stopping, return_exceptions=True)
+
+
+async def _closed(bus: Bus) -> None:
+    await bus.closed.wait()
+    raise BusUnavailable("the connection is closed for good")
+
+
+async def connect_patiently(
+    access: Access, stop: asyncio.Event, tried: Callable[[], None] = lambda: None
+) -> Bus | None:
     """Try until the bus answers; none where `stop` came first. A node may start before its bus."""
     attempt = 0
     while not stop.is_set():
@@ -266,6 +264,7 @@ async def connect_patiently(access: Access, stop: asyncio.Event) -> Bus | None:
             attempt += 1
             if attempt == 1:
                 log.warning("%s; trying on", chain(exc))
+            tried()
             await _pause(stop, backoff_s(attempt, first_s=0.5, most_s=_CONNECT_MOST_S))
     return None
 
@@ -283,23 +282,59 @@ async def _either(event: asyncio.Event, seconds: float) -> None:
 async def run(settings: Settings, stop: asyncio.Event) -> int:
     """This host's agent, until `stop`."""
     clock = SystemClock()
+    beats, env = settings.beats, environment()
     child = ChildSettings(
         node=settings.node,
-        deadline_s=settings.beats.probe_deadline_s,
-        environment=environment(),
+        deadline_s=beats.probe_deadline_s,
+        patience_s=min(beats.probe_deadline_s, PATIENCE_S),
+        sys_root=settings.sys_root,
+        environment=env,
     )
-    sources = [ChildSource(name, child, clock) for name in settings.probes]
-    agent = Agent(settings, sources, boot=boot_id(), clock=clock, sequence=boot_age_ms())
-    waiting = asyncio.create_task(_tell_ready([agent], settings.node))
+    on_bus = OnBus(settings.sys_root)
+    sources = [
+        GatedSource(ChildSource(name, child, clock), on_bus.accelerators)
+        for name in settings.probes
+    ]
+    kernel = KernelLog(settings.kernel_log)
+    kernel.open(asyncio.get_running_loop())
+    agent = Agent(
+        settings, sources, boot=boot_id(), clock=clock, sequence=boot_age_ms(), on_bus=on_bus,
+        kernel=kernel.take,
+    )  # fmt: skip
+    metrics = Endpoint(settings.metrics, lambda: snapshot(agent, settings.node))
+    metrics.start()
+    beside = [
+        asyncio.create_task(_tell_ready([agent], settings.node)),
+        asyncio.create_task(_feed_watchdog(agent, clock, env.get("WATCHDOG_USEC", ""))),
+    ]
     try:
         await agent.run(stop)
     finally:
-        waiting.cancel()
+        for task in beside:
+            task.cancel()
+        metrics.close()
+        kernel.close()
     return 0
 
 
 async def _tell_ready(agents: Sequence[Agent], who: str) -> None:
     for agent in agents:
-        await agent.ready.wait()
+        await _either(agent.ready, READY_WITHOUT_BUS_S)
+        if not agent.ready.is_set():
+            notify("READY=1")
+            notify("STATUS=samples and keeps; the bus is away")
+            await agent.ready.wait()
     notify("READY=1")
+    notify("STATUS=samples and serves")
     log.info("%s is up", who)
+
+
+async def _feed_watchdog(agent: Agent, clock: Clock, wanted_us: str) -> None:
+    """Only while both loops come round: an event loop that merely turns proves nothing."""
+    if not wanted_us.isdigit() or not int(wanted_us):
+        return
+    within_s = int(wanted_us) / 1_000_000
+    while True:
+        await asyncio.sleep(within_s / 4)
+        if makes_progress(agent.progress, now_s=clock.monotonic_s(), within_s=within_s):
+            notify("WATCHDOG=1")

@@ -7,18 +7,31 @@ again, and a bind or an end that is already so gets the same answer.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
 
 from quintal.bus import Caller
 from quintal.contracts.message import Refusal
-from quintal.contracts.nodes import BindAsk, BindDone, EndAsk, RawDevice, SetAsk
+from quintal.contracts.nodes import (
+    BindAsk,
+    BindDone,
+    EndAsk,
+    RawDevice,
+    SetAsk,
+    TaskAsk,
+    TaskDone,
+)
 from quintal.errors import Code, Owner
 from quintal_agent import leases
 from quintal_agent.leases import LeaseSet
 from quintal_agent.state import LEASE_ID, LeaseFiles, StateLostError, Store
 
 log = logging.getLogger(__name__)
+
+TASK_OUTPUT_MAX: Final = 32_768
 
 
 class LeaseKeeper:
@@ -119,6 +132,62 @@ class LeaseKeeper:
         for name, lease in after.leases.items():
             if before.leases.get(name) != lease:
                 self._files.write(lease, self.libraries)
+
+
+class TaskRunner:
+    """The node's task runner behind its socket: the agent hands names over, and acts never."""
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+
+    async def run(self, _: Caller, ask: TaskAsk) -> TaskDone | Refusal:
+        """Have an installed task run; `not_enabled` where nobody listens."""
+        try:
+            answer = await self._asked(
+                {"run": ask.name, "timeout_ms": ask.timeout_ms}, ask.timeout_ms / 1000 + 10
+            )
+        except (FileNotFoundError, ConnectionRefusedError, PermissionError):
+            return _infrastructure(
+                Code.NOT_ENABLED, f"no task runner listens at {self._socket} on this node"
+            )
+        except (OSError, ValueError, TimeoutError) as exc:
+            words = str(exc) or "it gives no answer"
+            return _infrastructure(Code.ADAPTER_ERROR, f"the task runner fails: {words}")
+        refused = answer.get("refused")
+        if refused is not None:
+            return _infrastructure(Code.ADAPTER_ERROR, f"task {ask.name}: {refused}")
+        return TaskDone(
+            name=ask.name,
+            exit_status=answer.get("exit_status"),
+            duration_ms=int(answer.get("duration_ms", 0)),
+            output=str(answer.get("output", ""))[-TASK_OUTPUT_MAX:],
+        )
+
+    async def names(self) -> tuple[str, ...] | None:
+        """What is installed; none where the node does not act."""
+        if not self._socket.exists():
+            return None
+        try:
+            answer = await self._asked({"list": True}, 2.0)
+            return tuple(str(name) for name in answer.get("names", ()))
+        except (OSError, ValueError, TimeoutError):
+            return None
+
+    async def _asked(self, ask: Mapping[str, object], timeout_s: float) -> dict[str, Any]:
+        async with asyncio.timeout(timeout_s):
+            reader, writer = await asyncio.open_unix_connection(
+                str(self._socket), limit=4 * TASK_OUTPUT_MAX
+            )
+            try:
+                writer.write(json.dumps(ask).encode() + b"\n")
+                await writer.drain()
+                line = await reader.readline()
+            finally:
+                writer.close()
+        answer = json.loads(line)
+        if not isinstance(answer, dict):
+            raise ValueError("its answer is none")  # noqa: TRY004 - a bad answer, not a bad call
+        return answer
 
 
 def _infrastructure(code: Code, message: str) -> Refusal:

@@ -32,6 +32,9 @@ OnBus = Mapping[str, tuple[Function, ...]]
 LINE_BYTES_MAX: Final = 2 * 2**20
 """More than any observation needs: a child that floods its pipe is ended, not read."""
 
+PATIENCE_S: Final = 2.0
+"""A look waits so long for any one probe."""
+
 WORDS_BYTES_MAX: Final = 4_096
 """So much of what a child says on stderr is kept, for the reason of its death."""
 

@@ -62,15 +62,30 @@ class Spool:
         self._bytes_max = bytes_max
         self._db: sqlite3.Connection | None = None
         self._lock = Lock()
-        self.depth = 0
+        self._counts: dict[str, int] = {}
         self.size = 0
         self.dropped = 0
-        """Messages of readings that are lost, since the last that was told of them."""
+        """Messages of readings that are lost, since the spool was made."""
         self.trouble = ""
 
+    @property
+    def depth(self) -> int:
+        """How many messages wait."""
+        return sum(self._counts.values())
+
+    def waiting(self, kind: Kind) -> int:
+        """How many messages of one kind wait."""
+        return self._counts.get(kind, 0)
+
     def open(self) -> None:
-        """Open the file; one that cannot be read is set aside and a new one begun."""
+        """Open what an earlier run left; without it the file is made when it is first needed."""
         with self._lock:
+            if self._path.exists():
+                self._begin()
+
+    def _begin(self) -> None:
+        """A file that cannot be read is set aside and a new one begun."""
+        if self._db is None:
             try:
                 self._open()
             except sqlite3.DatabaseError as exc:
@@ -93,6 +108,7 @@ class Spool:
     def put(self, kind: Kind, at_ms: int, body: bytes) -> bool:
         """Keep a message, the oldest readings making room; whether it is kept."""
         with self._lock:
+            self._begin()
             if self._db is None:
                 self.dropped += kind == "telemetry"
                 return False
@@ -107,18 +123,19 @@ class Spool:
                 self._broken(exc)
                 return False
             self.trouble = ""
-            self.depth += 1
+            self._counts[kind] = self.waiting(kind) + 1
             self.size += len(body) if kind == "telemetry" else 0
             return True
 
-    def oldest(self, most: int) -> list[Kept]:
-        """The messages that waited longest, in order; none where the file cannot be read."""
+    def oldest(self, kind: Kind, most: int) -> list[Kept]:
+        """The messages of a kind that waited longest, in order; none where it cannot be read."""
         with self._lock:
             if self._db is None:
                 return []
             try:
                 rows = self._db.execute(
-                    "SELECT id, kind, at_ms, body FROM kept ORDER BY id LIMIT ?", (most,)
+                    "SELECT id, kind, at_ms, body FROM kept WHERE kind = ? ORDER BY id LIMIT ?",
+                    (kind, most),
                 ).fetchall()
             except sqlite3.Error as exc:
                 self._broken(exc)
@@ -139,12 +156,6 @@ class Spool:
             except sqlite3.Error as exc:
                 self._broken(exc)
 
-    def dropped_told(self, count: int) -> None:
-        """So many of the dropped have been told of."""
-        with self._lock:
-            self.dropped = max(0, self.dropped - count)
-            self._count()
-
     def _open(self) -> None:
         db = sqlite3.connect(self._path, check_same_thread=False, timeout=1.0)
         self._db = db
@@ -154,7 +165,7 @@ class Spool:
         db.execute("PRAGMA journal_size_limit=1048576")
         db.execute("PRAGMA cache_size=-256")
         db.executescript(_SCHEMA)
-        self.depth = db.execute("SELECT count(*) FROM kept").fetchone()[0]
+        self._counts = dict(db.execute("SELECT kind, count(*) FROM kept GROUP BY kind").fetchall())
         sized = "SELECT coalesce(sum(length(body)), 0) FROM kept WHERE kind = 'telemetry'"
         self.size = db.execute(sized).fetchone()[0]
         row = db.execute("SELECT value FROM counted WHERE name = 'dropped'").fetchone()
@@ -169,8 +180,7 @@ class Spool:
     def _make_room(self, kind: Kind, size: int) -> None:
         assert self._db is not None
         if kind == "health":
-            count = "SELECT count(*) FROM kept WHERE kind = 'health'"
-            if self._db.execute(count).fetchone()[0] >= EVENTS_MAX:
+            if self.waiting(kind) >= EVENTS_MAX:
                 self._drop("health", 1)
             return
         while self.size and self.size + size > self._bytes_max:
@@ -191,7 +201,7 @@ class Spool:
                 "DELETE FROM kept WHERE id = ? RETURNING kind, length(body)", (one,)
             ).fetchone()
             if gone is not None:
-                self.depth -= 1
+                self._counts[gone[0]] -= 1
                 self.size -= gone[1] if gone[0] == "telemetry" else 0
 
     def _count(self) -> None:
