@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from quintal.contracts.documents import Document
-from quintal.contracts.message import Answer, Ask, Event, UnixMs
+from quintal.contracts.message import Answer, Ask, Event, Exact, UnixMs
+from quintal.contracts.spec import Provenance, WorkloadClass
 
 
 class SourceFile(Ask):
@@ -153,6 +154,62 @@ class History(Answer):
 
     kind: Literal["history"] = "history"
     revisions: tuple[Revision, ...]
+
+
+class RateAsk(Ask):
+    """What is this model worth? By its document's name, or by a name that its tool prints."""
+
+    model: Annotated[str, Field(min_length=1, max_length=128)]
+    workload_class: Annotated[WorkloadClass | None, Field(alias="class")] = None
+    precision: str = ""
+    """The one that the work uses; empty: the class's reference precision."""
+    revision: int | None = None
+
+
+class RatingRow(Answer):
+    """One rating of a model, and whether it is the one that counts."""
+
+    workload_class: Annotated[WorkloadClass, Field(alias="class")]
+    unit: str
+    precision: str = ""
+    """Empty: any that has no rating of its own."""
+    value: Exact
+    low80: Exact | None = None
+    high80: Exact | None = None
+    per: Literal["device", "core"] = "device"
+    provenance: Provenance
+    estimated: bool
+    """Nobody measured it: a formula, or a share of a parent."""
+    override: bool
+    """An operator said so, whatever was measured."""
+    evidence: str = ""
+    date: str = ""
+    version: str = ""
+    document: str = ""
+    """Kind/name of the document that says it."""
+    applies: bool
+    """Whether it is what is granted and charged for the precision that was asked for."""
+    units_per_watt: str | None = None
+    watts: Exact | None = None
+    watts_from: str = ""
+
+
+class Rated(Answer):
+    """A model's ratings: in each class the one that applies first, then those it stands before."""
+
+    kind: Literal["rated"] = "rated"
+    revision: int
+    model: str
+    title: str = ""
+    reference: str
+    """The card that is 1 in every class."""
+    rows: tuple[RatingRow, ...]
+    unrated: tuple[WorkloadClass, ...] = ()
+    """Classes in which the model is not granted."""
+    proposals: tuple[RatingRow, ...] = ()
+    """What the formula would say there: not in force until a document says so."""
+    official: Literal[False] = False
+    """None of this is an official MLPerf result, also where it rests on published ones."""
 
 
 # --- how it is stored -------------------------------------------------------------------------
