@@ -19,7 +19,14 @@ from collections.abc import Coroutine
 from typing import Any, Final, Self, TypeVar
 
 from quintal.bus import RETRY_AFTER_MS, Bus
-from quintal.contracts import bills, catalog, placement, subjects, usage as metered
+from quintal.contracts import (
+    bills,
+    catalog,
+    placement,
+    portability as portable,
+    subjects,
+    usage as metered,
+)
 from quintal.contracts.message import Message
 from quintal.contracts.subjects import Request, Role
 from quintal.errors import BusUnavailable, Code, Refused
@@ -216,6 +223,22 @@ class Client:
         """Who changed the catalog, why, when."""
         return await self._ask(subjects.HISTORY, ask or catalog.HistoryAsk())
 
+    async def rate(self, ask: catalog.RateAsk) -> catalog.Rated:
+        """What a model is worth in each class, how sure that is, and what it rests on."""
+        return await self._ask(subjects.RATE, ask)
+
+    async def fit(self, ask: portable.FitAsk) -> portable.Fit:
+        """Whether a workload runs on a node, in a pool, or under a stack."""
+        return await self._ask(subjects.FIT, ask, timeout_s=15)
+
+    async def portability(self, ask: portable.PortabilityAsk) -> portable.Portability:
+        """Where a workload runs, and how much of the fleet is closed to it."""
+        return await self._ask(subjects.PORTABILITY, ask, timeout_s=30)
+
+    async def can_run(self, ask: portable.CanRunAsk) -> portable.CanRun:
+        """Which workloads run on a node or pool."""
+        return await self._ask(subjects.CAN_RUN, ask, timeout_s=30)
+
     # --- metering -----------------------------------------------------------------------------
 
     async def usage(self, ask: metered.SummaryAsk | None = None) -> metered.UsageSummary:
@@ -245,9 +268,7 @@ class Client:
 
     async def dead_letters(self, ask: bills.DeadLettersAsk | None = None) -> bills.DeadLetters:
         """What could not be taken in, and why."""
-        return await self._ask(
-            subjects.DEAD_LETTERS, ask or bills.DeadLettersAsk(), timeout_s=60
-        )
+        return await self._ask(subjects.DEAD_LETTERS, ask or bills.DeadLettersAsk(), timeout_s=60)
 
     async def telemetry(self, ask: metered.TelemetryAsk | None = None) -> metered.TelemetryRows:
         """Minute rollups of a reading."""

@@ -63,8 +63,21 @@ def apply(
     _show_applied(session.ask(lambda client: client.apply(ask)))
 
 
-def check(file: Files = None, delete: Delete = None) -> None:
-    """Say what apply would say; nothing is kept."""
+def check(
+    file: Files = None,
+    delete: Delete = None,
+    node: Annotated[str | None, typer.Option(help="Does the workload run on this node?")] = None,
+    pool: Annotated[str | None, typer.Option(help="Does it run in this pool?")] = None,
+    stack: Annotated[
+        Path | None, typer.Option(help="Under this software? A file: drivers: {nvidia: ...}")
+    ] = None,
+) -> None:
+    """Say what apply would say; with a place, whether the workload in the file runs there."""
+    if node is not None or pool is not None or stack is not None:
+        from quintal.cli.fit import check_place
+
+        check_place(file or [], node, pool, stack)
+        return
     ask = CheckAsk(files=_sources(file, delete), delete=tuple(delete or ()))
     answer = session.ask(lambda client: client.check(ask))
     _warn(answer.faults)

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
 from pydantic import Field, TypeAdapter
 
-from quintal.contracts import bills, catalog, ledger, nodes, placement, usage
+from quintal.contracts import bills, catalog, ledger, nodes, placement, portability, usage
 from quintal.contracts.message import Message, Refusal
 
 PREFIX: Final = "quintal.v1"
@@ -306,6 +306,23 @@ DIFF: Final = _request(
 HISTORY: Final = _request(
     "catalog.{principal}.history", catalog.HistoryAsk, catalog.History, _PEOPLE, _CATALOG,
     "Who changed the catalog, why, when.",
+)  # fmt: skip
+RATE: Final = _request(
+    "catalog.{principal}.rate", catalog.RateAsk, catalog.Rated, _OUTSIDERS, _CATALOG,
+    "What a model is worth in each class, how sure that is, and what it rests on.",
+)  # fmt: skip
+FIT: Final = _request(
+    "catalog.{principal}.fit", portability.FitAsk, portability.Fit, _OUTSIDERS, _CATALOG,
+    "Whether a workload runs on a node, in a pool, or under a stack; if not, which bound fails.",
+)  # fmt: skip
+PORTABILITY: Final = _request(
+    "catalog.{principal}.portability", portability.PortabilityAsk, portability.Portability,
+    _OUTSIDERS, _CATALOG,
+    "Where a workload runs, what that costs, and how much of the fleet is closed to it.",
+)  # fmt: skip
+CAN_RUN: Final = _request(
+    "catalog.{principal}.can_run", portability.CanRunAsk, portability.CanRun, _OUTSIDERS, _CATALOG,
+    "Which workloads run on a node or pool.",
 )  # fmt: skip
 
 # --- metering ---------------------------------------------------------------------------------

@@ -33,7 +33,15 @@ KNOWN: dict[str, Any] = {
     "unit_seconds": "5400.000000",
     "text": "kind: Tenant",
 }
-LEFT_OUT = {("PlaceAsk", "alternatives"), ("AdoptAsk", "profile")}
+LEFT_OUT = {
+    ("PlaceAsk", "alternatives"),
+    ("AdoptAsk", "profile"),
+    ("FitAsk", "file"),
+    ("FitAsk", "pool"),
+    ("FitAsk", "stack"),
+    ("PortabilityAsk", "file"),
+    ("CanRunAsk", "pool"),
+}
 SPECS = {
     "kind": "Tenant",
     "apiVersion": "quintal/v1",

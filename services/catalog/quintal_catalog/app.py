@@ -9,22 +9,28 @@ from quintal.bus import Bus
 from quintal.clock import SystemClock
 from quintal.contracts.subjects import (
     APPLY,
+    CAN_RUN,
     CHECK,
     DIFF,
     DOCUMENTS,
+    FIT,
     HISTORY,
     LIST_DOCUMENTS,
+    PORTABILITY,
+    RATE,
     Request,
 )
 from quintal.process import notify
 from quintal_catalog import first
+from quintal_catalog.asking import FitHandlers
+from quintal_catalog.fleet import FleetReader
 from quintal_catalog.handlers import Handlers
 from quintal_catalog.roles import Roles
 from quintal_catalog.settings import Settings
 from quintal_catalog.store import Store
 
 
-def table(handlers: Handlers) -> tuple[tuple[Request[Any, Any], Any], ...]:
+def table(handlers: Handlers, fits: FitHandlers) -> tuple[tuple[Request[Any, Any], Any], ...]:
     """Every subject that the catalog answers."""
     return (
         (APPLY, handlers.apply),
@@ -33,6 +39,10 @@ def table(handlers: Handlers) -> tuple[tuple[Request[Any, Any], Any], ...]:
         (LIST_DOCUMENTS, handlers.rows),
         (DIFF, handlers.diff),
         (HISTORY, handlers.history),
+        (RATE, handlers.rate),
+        (FIT, fits.fit),
+        (PORTABILITY, fits.portability),
+        (CAN_RUN, fits.can_run),
     )
 
 
@@ -40,11 +50,13 @@ async def run(settings: Settings, stop: asyncio.Event) -> int:
     """Serve until `stop`, or until a connection is over for good."""
     async with await Bus.connect(settings.back) as back:
         store = Store(back)
-        handlers = Handlers(store, Roles(settings.principals), SystemClock())
+        roles = Roles(settings.principals)
+        handlers = Handlers(store, roles, SystemClock())
+        fits = FitHandlers(store, FleetReader(back), roles, SystemClock())
         if settings.starter:
             await first.begin(store, handlers)
         async with await Bus.connect(settings.front) as front:
-            for request, handler in table(handlers):
+            for request, handler in table(handlers, fits):
                 await front.serve(request, handler)
             await front.announce("catalog", "What models, profiles, quotas and prices mean.")
             await front.flush()

@@ -16,13 +16,15 @@ from quintal_catalog.model_rules import models
 from quintal_catalog.pool_rules import pools, profiles
 from quintal_catalog.price_rules import prices
 from quintal_catalog.share_rules import shares
+from quintal_catalog.software_rules import boundaries, workloads
 
 
 def findings(catalog: Catalog, now_ms: int) -> Iterator[Finding]:
     """All contradictions of the whole set, and what is merely odd as warnings."""
-    for rule in (models, profiles, pools, _tenants, _quotas, _priorities, shares):
+    for rule in (models, profiles, pools, _tenants, _quotas, _priorities, shares, workloads):
         yield from rule(catalog)
     yield from prices(catalog, now_ms)
+    yield from boundaries(catalog, now_ms)
 
 
 # --- tenants, quotas, priorities --------------------------------------------------------------

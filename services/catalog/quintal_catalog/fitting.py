@@ -44,7 +44,7 @@ def _reasons(
 ) -> str | None:
     counted: Counter[str] = Counter()
     for name, spec in models.items():
-        reason = _why_not(name, spec, need, workload_class, cards)
+        reason = why_not(name, spec, need, workload_class, cards)
         if reason is None:
             return None
         counted[reason] += 1
@@ -55,7 +55,7 @@ def _reasons(
     return f"no model of the catalog could ever meet this ({told or 'it has no models'})"
 
 
-def _why_not(
+def why_not(
     name: str,
     spec: AcceleratorModelSpec,
     need: AcceleratorNeed,

@@ -25,6 +25,8 @@ from quintal.contracts.catalog import (
     History,
     HistoryAsk,
     Manifest,
+    RateAsk,
+    Rated,
     Revision,
 )
 from quintal.contracts.documents import SPECS, Catalog, Document
@@ -34,6 +36,7 @@ from quintal.process import chain
 from quintal_catalog.canonical import canonical, digest
 from quintal_catalog.changes import changes
 from quintal_catalog.judging import Judgement, judge
+from quintal_catalog.rating import rated
 from quintal_catalog.reading import near
 from quintal_catalog.redaction import Redaction
 from quintal_catalog.roles import Roles
@@ -57,7 +60,7 @@ class Handlers:
     async def apply(self, caller: Caller, ask: ApplyAsk) -> Applied:
         """Make the files part of the catalog: all of them, or none."""
         self._only(caller, Role.OPERATOR)
-        async with _told():
+        async with told():
             return await self.put(caller.principal, ask)
 
     async def put(self, author: str, ask: ApplyAsk) -> Applied:
@@ -106,7 +109,7 @@ class Handlers:
     async def check(self, caller: Caller, ask: CheckAsk) -> Checked:
         """What apply would say; nothing is kept."""
         self._only(caller, Role.OPERATOR, Role.FINANCE)
-        async with _told():
+        async with told():
             standing = await self._store.standing()
         judgement = judge(standing.catalog, ask.files, ask.delete, self._clock.now_ms())
         return Checked(
@@ -140,7 +143,7 @@ class Handlers:
         if ask.kind is not None and ask.kind not in SPECS:
             known = near(ask.kind, SPECS) or f"; known are {', '.join(SPECS)}"
             raise Refused(Code.INVALID_REQUEST, f"kind {ask.kind!r} is not known{known}")
-        async with _told():
+        async with told():
             catalog = await self._load(ask.revision)
         role = self._roles.of(caller.principal)
         found = list(_seen(catalog, ask, role, caller.principal))
@@ -158,7 +161,7 @@ class Handlers:
     async def diff(self, caller: Caller, ask: DiffAsk) -> Diff:
         """What differs between two revisions, field by field."""
         self._only(caller, Role.OPERATOR, Role.FINANCE)
-        async with _told():
+        async with told():
             before, after = await self._load(ask.before), await self._load(ask.after)
         return Diff(
             before=before.revision,
@@ -170,7 +173,7 @@ class Handlers:
         """The revisions, newest first; with a kind or name, those that touched it."""
         self._only(caller, Role.OPERATOR, Role.FINANCE)
         revisions: list[Revision] = []
-        async with _told():
+        async with told():
             async for manifest in self._store.lineage():
                 revision = await self._revision(manifest)
                 touched = any(
@@ -199,6 +202,15 @@ class Handlers:
                 await self._store.documents(before), await self._store.documents(after)
             ),
         )
+
+    async def rate(self, caller: Caller, ask: RateAsk) -> Rated:
+        """What a model is worth; a tenant sees the evidence that it may see."""
+        async with told():
+            catalog = await self._load(ask.revision)
+        role = self._roles.of(caller.principal)
+        if role not in {Role.OPERATOR, Role.FINANCE}:
+            catalog = Redaction(caller.principal, catalog).catalog()
+        return rated(catalog, ask)
 
     def _only(self, caller: Caller, *roles: Role) -> None:
         """The server refuses others already; this holds where a permission was set too wide."""
@@ -237,7 +249,7 @@ def _faulty(judgement: Judgement) -> Refused:
 
 
 @asynccontextmanager
-async def _told() -> AsyncIterator[None]:
+async def told() -> AsyncIterator[None]:
     """A store that does not answer, or is broken, as a refusal that says so."""
     try:
         yield

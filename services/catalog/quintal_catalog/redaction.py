@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from quintal.contracts.documents import (
     AcceleratorModelSpec,
+    BoundarySpec,
     Catalog,
     CommitmentSpec,
     Document,
@@ -25,6 +26,7 @@ from quintal.contracts.documents import (
     QuotaSpec,
     RatingSpec,
     TenantSpec,
+    WorkloadSpec,
 )
 
 
@@ -52,30 +54,50 @@ class Redaction:
         if isinstance(spec, TenantSpec | QuotaSpec | CommitmentSpec):
             return document
         seen = Metadata.model_construct(
-            name=metadata.name, labels={}, description=self._told(metadata.description)
+            name=metadata.name, labels={}, description=self.told(metadata.description)
         )
         return document.model_copy(update={"metadata": seen, "spec": self._cleared(spec)})
+
+    def catalog(self) -> Catalog:
+        """The whole revision as the tenant may see it."""
+        seen = (self.of(document) for document in self._catalog.documents.values())
+        kept = tuple(document for document in seen if document is not None)
+        return Catalog(kept, revision=self._catalog.revision, digest=self._catalog.digest)
 
     def _cleared(self, spec: BaseModel) -> BaseModel:
         """Texts that people write freely, kept unless they speak of another tenant."""
         kept: dict[str, Any] = {
-            name: self._told(getattr(spec, name)) for name in _TEXTS if hasattr(spec, name)
+            name: self.told(getattr(spec, name))
+            for name in _TEXTS
+            if isinstance(getattr(spec, name, None), str)
         }
         if isinstance(spec, AcceleratorModelSpec):
-            kept["sources"] = tuple(filter(None, map(self._told, spec.sources)))
+            kept["sources"] = tuple(filter(None, map(self.told, spec.sources)))
         if isinstance(spec, AcceleratorModelSpec | RatingSpec):
             kept["ratings"] = tuple(
-                rating.model_copy(update={"evidence": self._told(rating.evidence)})
+                rating.model_copy(update={"evidence": self.told(rating.evidence)})
                 for rating in spec.ratings
+            )
+        if isinstance(spec, WorkloadSpec):
+            kept["conversions"] = tuple(
+                conversion.model_copy(
+                    update={
+                        name: self.told(getattr(conversion, name))
+                        for name in ("effort", "approved_by", "notes")
+                    }
+                )
+                for conversion in spec.conversions
             )
         return spec.model_copy(update=kept)
 
-    def _told(self, text: str) -> str:
+    def told(self, text: str) -> str:
         """The text, or nothing if it speaks of another tenant."""
         return "" if self._others is not None and self._others.search(text) else text
 
 
-def _spec(document: Document, tenant: str, catalog: Catalog) -> Any:
+def _spec(  # noqa: C901, PLR0911, PLR0912 - a case per kind
+    document: Document, tenant: str, catalog: Catalog
+) -> Any:
     match document.spec:
         case TenantSpec() as spec:
             return spec if document.metadata.name == tenant else None
@@ -90,6 +112,14 @@ def _spec(document: Document, tenant: str, catalog: Catalog) -> Any:
             return spec.model_copy(update={"tenants": shown, "owner": ""})
         case PriceListSpec() as spec:
             return _prices(spec, tenant, catalog)
+        case WorkloadSpec() as spec:
+            if spec.tenants and tenant not in spec.tenants:
+                return None
+            return spec.model_copy(
+                update={"tenants": tuple(name for name in spec.tenants if name == tenant)}
+            )
+        case BoundarySpec() as spec:
+            return spec.model_copy(update={"evidence": ()})
         case AcceleratorModelSpec() | PriorityClassSpec() | RatingSpec() | EnergyProfileSpec():
             return document.spec
         case _:
@@ -123,7 +153,7 @@ def _open(pool: PoolSpec, tenant: str) -> bool:
 
 # --- texts ------------------------------------------------------------------------------------
 
-_TEXTS = ("title", "notes", "evidence")
+_TEXTS = ("title", "notes", "evidence", "source")
 
 
 def _others(tenant: str, catalog: Catalog) -> frozenset[str]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from quintal.contracts.documents import (
     AcceleratorModelSpec,
     AcceleratorNeed,
+    BoundarySpec,
     CohortSpec,
     CommitmentSpec,
     Document,
@@ -21,6 +22,7 @@ from quintal.contracts.documents import (
     ProfileSpec,
     QuotaSpec,
     RatingSpec,
+    WorkloadSpec,
 )
 from quintal_catalog.reading import near
 from quintal_catalog.sources import Path
@@ -80,6 +82,13 @@ def references(document: Document) -> Iterator[tuple[Path, str, str]]:
             yield from _each(("spec",), "tenants", "Tenant", pool.tenants)
         case QuotaSpec() as quota:
             yield from _quota(quota)
+        case BoundarySpec() as boundary:
+            yield from _each(("spec",), "vendors", "vendor", boundary.vendors)
+            yield from _each(("spec",), "families", "family", boundary.families)
+            yield from _each(("spec",), "models", "AcceleratorModel", boundary.models)
+        case WorkloadSpec() as workload:
+            yield ("spec", "profile"), "Profile", workload.profile
+            yield from _each(("spec",), "tenants", "Tenant", workload.tenants)
         case PriceListSpec() as prices:
             yield from _prices(prices)
         case _:
