@@ -177,6 +177,8 @@ class Binding:
             task = self._tasks.get(lease.lease)
             if task is not None:
                 await asyncio.wait({task})
+                if task.cancelled():  # this placer stops: whoever leads next binds, and answers
+                    raise asyncio.CancelledError
             if lease.reason != "bind_unknown":
                 break
             again = self._again(lease)

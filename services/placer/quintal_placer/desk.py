@@ -234,8 +234,12 @@ class Desk:
         It is made before the wait: during the wait others change the same lease, and what they
         bring is not durable yet.
         """
-        sequence = await self.writer.barrier()
-        return answer.model_copy(update={"sequence": sequence})
+        before_ms = self.writer.now_ms()
+        update: dict[str, int] = {"sequence": await self.writer.barrier()}
+        if isinstance(answer, placement.Lease) and answer.expires_in_ms:
+            waited_ms = self.writer.now_ms() - before_ms
+            update["expires_in_ms"] = max(0, answer.expires_in_ms - waited_ms)
+        return answer.model_copy(update=update)
 
     def own(self, tenant: str, name: str) -> Lease | None:
         """A lease by its name, of this tenant alone."""

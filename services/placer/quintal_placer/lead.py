@@ -27,7 +27,7 @@ from quintal.errors import BusUnavailable, QuintalError
 from quintal_placer import facts, snapshots
 from quintal_placer.agents import Agents
 from quintal_placer.announcer import Announcer
-from quintal_placer.ledger import STREAM, Deposed, LedgerWriter, claim, follows
+from quintal_placer.ledger import STALL_S, STREAM, Deposed, LedgerWriter, claim, follows
 from quintal_placer.promises import Promises
 from quintal_placer.settings import Settings
 from quintal_placer.state import PlacerState
@@ -38,8 +38,6 @@ log = logging.getLogger(__name__)
 HOUSEKEEPING_S: Final = 0.2
 SLOW_BEATS: Final = 25
 """Every so many rounds of housekeeping the slow things are done."""
-STALL_S: Final = 2.0
-"""An append that takes longer was an outage: leases and nodes get their time back."""
 BEATS_KEPT: Final = 64
 SNAPSHOT_TRIES: Final = 50
 
@@ -66,6 +64,7 @@ class Placer:
         self._records_since_snapshot = 0
         self._snapshot_at_s = clock.monotonic_s()
         self._outage = False
+        self._outages = 0
         self.promises: Promises | None = None
         self.writer: LedgerWriter | None = None
         self.ready = asyncio.Event()
@@ -296,10 +295,9 @@ class Placer:
     def _away(self) -> bool:
         """No connection, or an append that does not come back: time does not count."""
         assert self.writer is not None
-        stalled_s = self.writer.stalled_s
-        if stalled_s is not None and self._clock.monotonic_s() - stalled_s > STALL_S:
-            self._outage = True
-        return not self._back.connected or stalled_s is not None
+        if self.writer.outages != self._outages:
+            self._outages, self._outage = self.writer.outages, True
+        return not self._back.connected or self.writer.stalled_s is not None
 
     async def _first_round(self, promises: Promises) -> bool:
         """What must be so before anybody is answered; false where the bus let us down."""

@@ -36,6 +36,8 @@ GROUP_DECISIONS_MAX: Final = 256
 GROUP_BYTES_MAX: Final = 256 * 1024
 RETRY_S: Final = 0.05
 FULL_RETRY_S: Final = 1.0
+STALL_S: Final = 2.0
+"""An append that takes longer was an outage: leases and nodes get their time back."""
 CENSUSES_AT_ONCE_MAX: Final = 48
 """Full hours that one gap is given a census for; a longer one keeps its last ones."""
 
@@ -72,6 +74,8 @@ class LedgerWriter:
         self.full = False
         self.stalled_s: float | None = None
         """Monotonic time since which no append has come back; none while all goes well."""
+        self.outages = 0
+        """Appends that came back only after `STALL_S`: time in which nothing could be promised."""
         self.last_append_s = clock.monotonic_s()
         self.on_append: Callable[[int, int], None] | None = None
         """Called with (sequence, decisions) after each."""
@@ -171,6 +175,8 @@ class LedgerWriter:
         self.full = False
         self.stalled_s = None
         self.last_append_s = self._clock.monotonic_s()
+        if self.last_append_s - sent_s > STALL_S:
+            self.outages += 1
 
     async def _ours(self) -> int:
         """The sequence of our own group, stored by an earlier try. Raises Deposed if it is not."""
