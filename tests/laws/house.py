@@ -8,6 +8,8 @@ have it whole.
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -87,10 +89,14 @@ class Replica:
         self._house = house
         self._clock = VirtualClock(house.loop, skew_ms)
         access = Access("", Path(), name)
-        self.settings = Settings(access, access, Path(), flap_ms=5_000)
+        self.settings = Settings(
+            access, access, Path(), suspect_ms=6_000, lost_ms=20_000, flap_ms=5_000
+        )
         self._wire: Any = Wire(house.book, house.inventories)
         self._hands: Any = MemoryAgents(house.agents)
         self._writing: asyncio.Task[None] | None = None
+        self.claiming: asyncio.Task[Any] | None = None
+        self.acts: set[asyncio.Task[Any]] = set()
         self.start()
 
     def start(self) -> None:
@@ -99,6 +105,7 @@ class Replica:
         self.position = 0
         self.promises: Promises | None = None
         self.writer: LedgerWriter | None = None
+        self._outages = 0
         self.watch = Watch(self.settings, self._wire, self.state, self._hands)
         data = self._house.snapshot
         if data is not None:
@@ -124,6 +131,7 @@ class Replica:
             self._wire, self.state, clock, writer=self.name, sequence=self.position
         )
         if sequence is None:
+            self.claiming = None
             return False
         self.position = sequence
         self.writer = LedgerWriter(
@@ -138,6 +146,7 @@ class Replica:
         self.adopt_catalog()
         await self.watch.lead(promises, self.writer)
         promises.resume()
+        self.claiming = None
         return True
 
     def adopt_catalog(self) -> None:
@@ -153,6 +162,7 @@ class Replica:
         if task.cancelled():
             return
         error = task.exception()
+        self._house.deposed += 1
         if not isinstance(error, Deposed):
             self._house.faults.append(f"{self.name}: {error!r}")
         self.stop()
@@ -160,11 +170,15 @@ class Replica:
 
     def stop(self) -> None:
         """Nothing of it lives on: neither memory nor tasks."""
+        for act in self.acts:
+            act.cancel()
+        self.claiming = None
         if self._writing is not None:
             self._writing.cancel()
             self._writing = None
         if self.promises is not None:
-            for task in [*self.promises.binding._tasks.values(), *self.promises.ends._tasks]:
+            binding, ends = self.promises.binding, self.promises.ends
+            for task in [*binding._tasks.values(), *ends._tasks, *self.promises._tasks]:
                 task.cancel()
         for task in self.watch._tasks:
             task.cancel()
@@ -183,8 +197,12 @@ class Replica:
         if self.promises is None or self.writer is None:
             return
         self.adopt_catalog()
-        if self.writer.stalled_s is not None or not self.writer.idle:
+        if self.writer.stalled_s is not None:
             return  # time does not count while nothing can be appended
+        if self.writer.outages != self._outages:
+            self._outages = self.writer.outages
+            self.promises.ends.grace()
+            self.watch.pardon()
         if self._house.leader is self:
             self.watch.count_silence()
         self.promises.ends.expire()
@@ -196,6 +214,7 @@ class House:
     """The whole of it, and what clients were told."""
 
     def __init__(self) -> None:
+        logging.getLogger("quintal_placer").setLevel(logging.CRITICAL)
         self.loop = VirtualLoop()
         asyncio.set_event_loop(self.loop)
         self.agents = fleet()
@@ -218,7 +237,7 @@ class House:
         self.asked: dict[tuple[str, str], placement.PlaceAsk] = {}
         self.got: dict[tuple[str, str], str] = {}
         """(tenant, request id) -> the lease that was answered."""
-        self.clients: set[asyncio.Task[Any]] = set()
+        self.deposed = 0
         self.replicas = [Replica(self, "placer-1", 0), Replica(self, "placer-2", 1_500)]
         self.lead(0)
 
@@ -229,6 +248,7 @@ class House:
             task.cancel()
         self.loop.spin(0)
         self.loop.close()
+        logging.getLogger("quintal_placer").setLevel(logging.NOTSET)
         asyncio.set_event_loop(None)
 
     def _fault(self, _: Any, context: dict[str, Any]) -> None:
@@ -242,21 +262,27 @@ class House:
                 return replica
         return None
 
+    def leader_or_elect(self) -> Replica | None:
+        """The leader; where there is none, the next in the row tries to become it."""
+        if self.leader is None:
+            self.lead(len(self.auditor.groups) % 2)
+        return self.leader
+
     def lead(self, number: int) -> None:
         replica = self.replicas[number]
-        if replica.writer is None:
-            self.start(replica.take_over())
+        if replica.writer is None and replica.claiming is None:
+            replica.claiming = self.start(replica, replica.take_over())
         self.loop.spin()
 
-    def start(self, coroutine: Any) -> asyncio.Task[Any]:
-        """A client's or an operator's act, that may hang for as long as the ledger does."""
+    def start(self, replica: Replica, coroutine: Any) -> asyncio.Task[Any]:
+        """What this placer does for somebody; it may hang for as long as the ledger does."""
         task = self.loop.create_task(coroutine)
-        self.clients.add(task)
-        task.add_done_callback(self._client_done)
+        replica.acts.add(task)
+        task.add_done_callback(replica.acts.discard)
+        task.add_done_callback(self._act_done)
         return task
 
-    def _client_done(self, task: asyncio.Task[Any]) -> None:
-        self.clients.discard(task)
+    def _act_done(self, task: asyncio.Task[Any]) -> None:
         if not task.cancelled() and task.exception() is not None:
             self.faults.append(f"a client's act: {task.exception()!r}")
 
@@ -379,12 +405,36 @@ class House:
     def pass_time(self, seconds: float) -> None:
         """Every node that is well is heard, and every placer keeps house, meanwhile."""
         self.loop.spin(seconds)
+        if seconds >= 5:
+            self.book.deliver()
+            self.loop.spin()
         for name, agent in self.agents.items():
             if agent.mood not in {"absent", "silent, not done"}:
+                leader = self.leader
+                if leader is not None and name not in leader.state.fleet.nodes:
+                    self.report(name)
                 self.heartbeat(name)
         for replica in self.replicas:
             self.loop.act(replica.housekeeping)
         self.loop.spin()
+
+    def seen(self) -> Counter[str]:
+        """What this history came to."""
+        found: Counter[str] = Counter()
+        for group in self.auditor.groups:
+            for record in group.transitions:
+                found[record.kind] += 1
+                if isinstance(record, ledger.LeaseEnding):
+                    found[f"ending {record.reason}"] += 1
+                if isinstance(record, ledger.LeaseGranted):
+                    found["gang"] += len({d.node for d in record.devices}) > 1
+                    found["adopted"] += record.adopt is not None
+                    found["over_by"] += bool(record.over_by)
+        found["deposed"] += self.deposed
+        found["told"] += len(self.told)
+        found["conflict"] += self.book.conflicts
+        found["groups of several"] += sum(len(g.transitions) > 1 for g in self.auditor.groups)
+        return found
 
     # --- what must hold -----------------------------------------------------------------------
 

@@ -59,7 +59,10 @@ class MemoryLedger:
                 waits = _Late(data, expected, asyncio.get_running_loop().create_future())
                 self.on_the_way.append(waits)
                 assert waits.answered is not None
-                return await waits.answered
+                try:
+                    return await asyncio.wait_for(asyncio.shield(waits.answered), timeout_s)
+                except TimeoutError:
+                    return Unknown("no answer")
             case "full":
                 return Full()
 
