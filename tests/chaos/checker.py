@@ -227,13 +227,11 @@ def _known(told: dict[str, Told], entries: Sequence[Entry]) -> Iterable[str]:
     asked = {(e.tenant, e.request_id) for e in entries if e.verb.startswith("place")}
     acknowledged = {entry.lease for entry in entries if entry.holds}
     bound = {name for name, lease in told.items() if lease.bound}
-    for name in sorted(bound - acknowledged):
-        dead = {e.lease for e in entries if e.answered}
-        if name not in dead:
-            yield f"{name} of {told[name].request_id} was bound, and nobody was told"
+    over = {e.lease for e in entries if e.answer in {"ending", "ended"}}
+    for name in sorted(bound - acknowledged - over):
+        yield f"{name} of {told[name].request_id} was bound, and nobody was told"
     for name in sorted(acknowledged - bound):
-        if told.get(name) is None or "granted" not in told[name].since:
-            yield f"{name} was given out, and never granted"
+        yield f"{name} was given out, and never bound"
     for lease in told.values():
         if (lease.tenant, lease.request_id) not in asked:
             yield f"{lease.name} is {lease.request_id}'s, which nobody asked"

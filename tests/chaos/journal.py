@@ -38,8 +38,8 @@ class Entry:
 
     @property
     def holds(self) -> bool:
-        """Whether somebody was told that the lease is theirs."""
-        return self.answer in {"granted", "bound"}
+        """Whether somebody was told that the lease is theirs; one that is granted may yet fail."""
+        return self.answer == "bound"
 
 
 class Journal:

@@ -39,7 +39,7 @@ class Submitter:
     count: int = 0
     unanswered: dict[str, PlaceAsk] = field(default_factory=dict)
     waiting: dict[str, PlaceAsk] = field(default_factory=dict)
-    """Queued ones, by request id."""
+    """Queued ones, and those that are being bound, by request id."""
     dropped: list[str] = field(default_factory=list)
     """Abandoned ones."""
     held: dict[str, int] = field(default_factory=dict)
@@ -120,7 +120,7 @@ class Submitter:
                 self.unanswered[ask.request_id] = ask  # a refusal consumes no id
             return
         self.request_of[answer.lease] = ask.request_id
-        if isinstance(answer, Pending):
+        if isinstance(answer, Pending) or answer.state == "granted":
             self.waiting[ask.request_id] = ask
         elif answer.state in DEAD:
             self.journal.complaints.append(
@@ -142,7 +142,7 @@ class Submitter:
         answer, code = await self._call(
             "get", request_id, "", lambda: self.client.get(request_id=request_id)
         )
-        if isinstance(answer, Lease) and answer.state != "queued":
+        if isinstance(answer, Lease) and answer.state not in {"queued", "granted"}:
             del self.waiting[request_id]
             self.request_of[answer.lease] = request_id
             if answer.state not in DEAD:
@@ -245,6 +245,7 @@ class Submitter:
                 await self._cancel(request_id)
                 if request_id in self.waiting:
                     await self._look(request_id)
+                    await asyncio.sleep(0.1)
         for lease in [*self.held, *self.leaving, *self.dropped]:
             await self._release(lease)
         while self.leaving:
