@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test proof bench lint format types imports docs check clean
+.PHONY: help install demo up test captures proof bench lint format types imports docs check clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ up: install ## a whole system on this machine, with the demo's fleet, until Ctrl
 
 test: install ## all tests; prints how many touched the real server and engine, and each skip
 	$(BIN)/python -m pytest
+
+captures: install ## a row per captured output beside the checkout: what is read of it
+	$(BIN)/python -m tests.shared.captures
 
 proof: install ## the long forms: generated histories and chaos, printed with their seeds
 	QUINTAL_PROOF=1 $(BIN)/python -m pytest -m "laws or chaos or crash" --timeout 3600

@@ -61,10 +61,13 @@ def _fail(message: str, status: int = 1) -> NoReturn:
 
 
 def _captured(source: Path, vendor: str | None) -> Observation:
-    from quintal_agent.probes.table import NAMES, read_capture
+    from quintal_agent.probes.table import read_capture, vendor_named
 
-    if vendor is not None and vendor not in NAMES:
-        _fail(f"no vendor {vendor!r}: there are {', '.join(NAMES)}", 2)
+    if vendor is not None:
+        try:
+            vendor_named(vendor)
+        except ValueError as exc:
+            _fail(str(exc), 2)
     try:
         if str(source) == "-":
             data = sys.stdin.buffer.read(CAPTURE_BYTES_MAX + 1)
@@ -86,11 +89,14 @@ def _live(vendor: str | None) -> list[Observation]:
 
     from quintal.clock import SystemClock
     from quintal.settings import environment
-    from quintal_agent.probes.table import NAMES
+    from quintal_agent.probes.table import NAMES, vendor_named
     from quintal_agent.sources import ChildSettings, ChildSource
 
-    if vendor is not None and vendor not in NAMES:
-        _fail(f"no vendor {vendor!r}: there are {', '.join(NAMES)}", 2)
+    if vendor is not None:
+        try:
+            vendor = vendor_named(vendor).name
+        except ValueError as exc:
+            _fail(str(exc), 2)
 
     async def look(name: str) -> Observation:
         settings = ChildSettings(node="here", environment=environment())
@@ -106,10 +112,18 @@ def _live(vendor: str | None) -> list[Observation]:
             await child.close()
 
     async def all_of_them() -> list[Observation]:
-        names = NAMES if vendor is None else (vendor,)
+        names = _to_ask(NAMES) if vendor is None else (vendor,)
         return list(await asyncio.gather(*(look(name) for name in names)))
 
     return asyncio.run(all_of_them())
+
+
+def _to_ask(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The CPU, NVIDIA, and whoever has an accelerator on the bus: a child each is not for free."""
+    from quintal_agent.probes import pci
+
+    there = {pci.vendor_of(function) for function in pci.scan()}
+    return tuple(name for name in names if name in {"cpu", "nvidia"} | there)
 
 
 def _documents(observations: list[Observation], resolve: Resolve | None) -> list[dict[str, Any]]:

@@ -24,9 +24,19 @@ def document(observation: Observation, resolve: Resolve | None = None) -> dict[s
         "problems": [
             {"code": trouble.code, "message": trouble.message}
             | ({"device": trouble.device} if trouble.device else {})
+            | ({"raw": trouble.raw} if trouble.raw else {})
             for trouble in observation.troubles
         ],
     }
+    if observation.firmware:
+        body["firmware"] = dict(observation.firmware)
+    if observation.links:
+        body["links"] = [{"a": k.a, "b": k.b, "kind": k.kind} for k in observation.links]
+    if observation.events:
+        body["events"] = [
+            {"code": event.code, "device": event.device, "message": event.message}
+            for event in observation.events
+        ]
     return body
 
 
@@ -54,6 +64,17 @@ def _device(device: Device, resolve: Resolve | None) -> dict[str, Any]:
             }
             for part in device.partitions
         ],
+        "numa_node": device.numa_node,
+        "cores": device.cores,
+        "processes": [
+            {
+                "pid": process.pid,
+                "name": process.name,
+                "memory_bytes": process.memory_bytes,
+                "partition": process.part,
+            }
+            for process in device.processes
+        ],
         "readings": {name: _reading(value) for name, value in sorted(readings.items())},
     }
 
@@ -64,4 +85,6 @@ def _reading(value: Value) -> dict[str, Any]:
         body["raw"] = value.raw
     if value.derived:
         body["derived"] = True
+    if value.source:
+        body["source"] = value.source
     return body

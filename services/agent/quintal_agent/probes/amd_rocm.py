@@ -11,7 +11,7 @@ import re
 from dataclasses import replace
 from typing import Any, Final
 
-from quintal_agent.probes import captured, values
+from quintal_agent.probes import captured, tool, values
 from quintal_agent.probes.captured import refused
 from quintal_agent.probes.probe import Device, Observation, Part
 
@@ -208,3 +208,6 @@ def _bdf(number: int | None, domain: int) -> str | None:
     if number is None or number >> _BDF_BITS:
         return None
     return f"{domain & 0xFFFF:04x}:{number >> 8:02x}:{number >> 3 & 0x1F:02x}.{number & 7}"
+
+
+hygon = tool.probe("hygon", parse, ("hy-smi", "-a", "--json"))

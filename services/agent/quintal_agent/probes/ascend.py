@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from quintal_agent.probes import boxes, captured, values
+from quintal_agent.probes import boxes, captured, tool, values
 from quintal_agent.probes.boxes import Group, Sheet
 from quintal_agent.probes.probe import Device, Health, Observation, Process, Value
 
@@ -121,3 +121,6 @@ def _wide(head: str, cell: str | None) -> dict[str, str]:
     names = [name.strip() for name in re.findall(r"(?:NPU )?[^\s(]+\([^)]*\)", head)]
     told = re.findall(r"\d+\s*/\s*\d+|\S+", cell or "")
     return dict(zip(names, told, strict=False))
+
+
+live = tool.probe("huawei", parse, ("npu-smi", "info"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from quintal_agent.probes import boxes, captured, values
+from quintal_agent.probes import boxes, captured, tool, values
 from quintal_agent.probes.boxes import Group, Sheet
 from quintal_agent.probes.probe import Device, Observation
 
@@ -56,3 +56,6 @@ def _device(sheet: Sheet, group: Group, index: int) -> Device:
             "ecc_uncorrected_count": values.read("ecc_uncorrected_count", faults),
         },
     )
+
+
+live = tool.probe("cambricon", parse, ("cnmon",))

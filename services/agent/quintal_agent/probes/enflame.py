@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from quintal_agent.probes import boxes, captured, values
+from quintal_agent.probes import boxes, captured, tool, values
 from quintal_agent.probes.boxes import Group, Sheet
 from quintal_agent.probes.probe import Device, Observation, Value
 
@@ -105,3 +105,6 @@ def _dmon(said: str) -> Observation:
                 readings=readings,
             )
     return captured.observed("enflame", "efsmi dmon", list(devices.values()))
+
+
+live = tool.probe("enflame", parse, ("efsmi",))

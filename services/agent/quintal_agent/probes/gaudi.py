@@ -6,7 +6,7 @@ import csv
 import re
 from typing import Final
 
-from quintal_agent.probes import boxes, captured, values
+from quintal_agent.probes import boxes, captured, tool, values
 from quintal_agent.probes.boxes import Group, Sheet
 from quintal_agent.probes.probe import Device, Observation
 
@@ -114,3 +114,10 @@ def _like(row: list[str], pattern: str) -> str | None:
     """The one cell of that look; none where several have it."""
     found = [cell for cell in row if re.fullmatch(pattern, cell)]
     return found[0] if len(found) == 1 else None
+
+
+_FIELDS: Final = (
+    "index,uuid,bus_id,name,driver_version,memory.total,memory.used,"
+    "utilization.aip,temperature.aip,power.draw"
+)
+live = tool.probe("intel", parse, ("hl-smi", "-Q", _FIELDS, "-f", "csv"), ("hl-smi",))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from quintal_agent.probes import boxes, captured, values
+from quintal_agent.probes import boxes, captured, tool, values
 from quintal_agent.probes.probe import Device, Observation, Process
 
 
@@ -61,3 +61,6 @@ def _device(row: dict[str, str], index: int) -> Device:
             "memory_used_bytes": used,
         },
     )
+
+
+live = tool.probe("kunlunxin", parse, ("xpu_smi",))

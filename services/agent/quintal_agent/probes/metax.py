@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from quintal_agent.probes import boxes, captured, values
+from quintal_agent.probes import boxes, captured, tool, values
 from quintal_agent.probes.boxes import Group, Sheet
 from quintal_agent.probes.probe import Device, Health, Observation, Trouble
 
@@ -75,3 +75,6 @@ def _device(sheet: Sheet, group: Group, index: int) -> Device:
             "utilization_percent": values.read("utilization_percent", busy[0] if busy else None),
         },
     )
+
+
+live = tool.probe("metax", parse, ("mx-smi",))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from quintal_agent.probes import captured, values
+from quintal_agent.probes import captured, tool, values
 from quintal_agent.probes.probe import Device, Health, Observation
 
 _MEMORY: Final = re.compile(r"(\d+\s*[KMG]?i?B)\((\d+\s*[KMG]?i?B)\)")
@@ -67,3 +67,6 @@ def _device(block: list[list[str]], index: int, name: str) -> Device:
             "power_watts": values.read("power_watts", None),
         },
     )
+
+
+live = tool.probe("mthreads", parse, ("mthreads-gmi",))

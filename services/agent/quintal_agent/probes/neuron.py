@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from quintal_agent.probes import boxes, captured, values
+from quintal_agent.probes import boxes, captured, tool, values
 from quintal_agent.probes.probe import Device, Link, Observation, Process, Trouble, Value
 
 _NAMES: Final = {"trn1": "Trainium", "trn1n": "Trainium", "trn2": "Trainium2", "trn2u": "Trainium2",
@@ -195,3 +195,19 @@ def _runtime(
         mean = sum(busy) / max(per, 1)
         readings["utilization_percent"] = Value(mean, derived=len(busy) > 1 or per > 1)
     return readings
+
+
+class NeuronProbe:
+    """The devices by neuron-ls, their readings by one line of neuron-monitor."""
+
+    def __init__(self, *, node: str = "", sys_root: str = "/sys") -> None:
+        del node, sys_root
+        self._list = tool.ToolProbe("aws", parse, (("neuron-ls", "--json-output"),), deadline_s=3)
+        self._monitor = tool.ToolProbe("aws", parse, (("neuron-monitor",),), lines=1, deadline_s=4)
+
+    def observe(self) -> Observation:
+        """Look once."""
+        listed = self._list.observe()
+        if not listed.devices:
+            return listed
+        return tool.merge("aws", (listed, self._monitor.observe()))

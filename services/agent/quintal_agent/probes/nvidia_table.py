@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from quintal_agent.probes import boxes, captured, values
+from quintal_agent.probes import boxes, captured, tool, values
 from quintal_agent.probes.boxes import Group, Sheet
 from quintal_agent.probes.probe import Device, Health, Observation, Part, Process, Trouble, Value
 
@@ -38,11 +38,11 @@ def is_iluvatar(said: str) -> bool:
 def parse(data: bytes) -> Observation:
     """The observation. Raises ValueError where there is no table."""
     said = captured.text(data)
-    iluvatar = is_iluvatar(said)
-    sheet = boxes.sheet(said, "Memory-Usage", _HEADS if iluvatar else None)
+    other = is_iluvatar(said)
+    sheet = boxes.sheet(said, "Memory-Usage", _HEADS if other else None)
     if sheet is None:
         raise ValueError("no table")
-    vendor = "iluvatar" if iluvatar else "nvidia"
+    vendor = "iluvatar" if other else "nvidia"
     processes = captured.by_index(
         [
             (
@@ -68,7 +68,7 @@ def parse(data: bytes) -> Observation:
     cuda = re.search(r"CUDA (?:UMD )?Version: (\S+)", said)
     return captured.observed(
         vendor,
-        "ixsmi" if iluvatar else "nvidia-smi",
+        "ixsmi" if other else "nvidia-smi",
         devices,
         troubles=troubles,
         drivers={vendor: driver[1]} if driver else {},
@@ -157,3 +157,6 @@ def _parts(said: str) -> dict[int, tuple[Part, ...]]:
         part = Part(uuid, "", memory, int(told[4]))
         found[gpu] = (*found.get(gpu, ()), part)
     return found
+
+
+iluvatar = tool.probe("iluvatar", parse, ("ixsmi",))

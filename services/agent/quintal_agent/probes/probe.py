@@ -7,7 +7,7 @@ child that loads no pydantic costs a fifth of the memory.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal, Protocol
 
 Quality = Literal[
@@ -29,6 +29,8 @@ class Value:
     quality: Quality = "ok"
     raw: str | None = None
     derived: bool = False
+    source: str = ""
+    """Where it comes from, where that is not the observation's tool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,15 @@ class Observation:
     idle: bool = False
     """Nothing here to look at: end the child, and start a fresh one after a while. A fresh one
     loads the vendor's library anew, which is what a driver that came later needs."""
+
+
+def sleeping(device: Device) -> Device:
+    """The device as it was last seen, asleep: nobody asked it anything, which would wake it."""
+    silent = {name: Value(quality="unavailable", raw="asleep") for name in device.readings}
+    return replace(
+        device, health="ok", health_reason="asleep", readings=silent, busy_bytes=None,
+        process_count=None, processes=(),
+    )  # fmt: skip
 
 
 class Probe(Protocol):

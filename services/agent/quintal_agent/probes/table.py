@@ -31,40 +31,58 @@ class Vendor:
     """Other names that people call it by."""
 
 
+def _in(name: str) -> str:
+    return f"quintal_agent.probes.{name}"
+
+
 def _room(*names: str) -> tuple[str, ...]:
-    return tuple(f"quintal_agent.probes.{name}" for name in names)
+    return tuple(_in(name) for name in names)
 
 
 _OWN: Final = (
-    Vendor("cpu", live="quintal_agent.probes.host:HostProbe"),
+    Vendor("cpu", live=_in("host:HostProbe")),
     Vendor(
         "nvidia",
-        live="quintal_agent.probes.nvidia:NvidiaProbe",
+        live=_in("nvidia:NvidiaProbe"),
         captures=_room(
-            "nvidia_xml", "nvidia_csv", "nvidia_table", "nvidia_text", "nvidia_monitor",
-            "matrix", "runtime_json", "kernel_log", "bus",
+            "nvidia_xml",
+            "nvidia_csv",
+            "nvidia_table",
+            "nvidia_text",
+            "nvidia_monitor",
+            "matrix",
+            "runtime_json",
+            "kernel_log",
+            "bus",
         ),
     ),
-    Vendor("amd", captures=_room("amd_smi", "amd_rocm", "matrix", "runtime_json", "bus")),
-    Vendor("intel", captures=_room("intel", "matrix", "bus")),
-    Vendor("gaudi", captures=_room("gaudi"), aliases=("habana",)),
+    Vendor(
+        "amd",
+        live=_in("amd_sysfs:AmdProbe"),
+        captures=_room("amd_smi", "amd_rocm", "matrix", "runtime_json", "bus"),
+    ),
+    Vendor("intel", live=_in("intel:IntelProbe"), captures=_room("intel", "matrix", "bus")),
+    Vendor("gaudi", live=_in("gaudi:live"), captures=_room("gaudi"), aliases=("habana",)),
     Vendor(
         "huawei",
+        live=_in("ascend:live"),
         captures=_room("ascend", "ascend_pages", "matrix", "runtime_json", "bus"),
         aliases=("ascend",),
     ),
-    Vendor("aws", captures=_room("neuron"), aliases=("neuron",)),
-    Vendor("google", captures=_room("tpu"), aliases=("tpu",)),
-    Vendor("cambricon", captures=_room("cambricon")),
-    Vendor("hygon", captures=_room("amd_rocm", "runtime_json")),
-    Vendor("metax", captures=_room("metax", "runtime_json")),
-    Vendor("mthreads", captures=_room("mthreads"), aliases=("moorethreads",)),
-    Vendor("iluvatar", captures=_room("nvidia_table")),
-    Vendor("kunlunxin", captures=_room("kunlunxin")),
-    Vendor("enflame", captures=_room("enflame")),
-    Vendor("tenstorrent", captures=_room("tenstorrent")),
+    Vendor("aws", live=_in("neuron:NeuronProbe"), captures=_room("neuron"), aliases=("neuron",)),
+    Vendor("google", live=_in("tpu:TpuProbe"), captures=_room("tpu"), aliases=("tpu",)),
+    Vendor("cambricon", live=_in("cambricon:live"), captures=_room("cambricon")),
+    Vendor("hygon", live=_in("amd_rocm:hygon"), captures=_room("amd_rocm", "runtime_json")),
+    Vendor("metax", live=_in("metax:live"), captures=_room("metax", "runtime_json")),
+    Vendor(
+        "mthreads", live=_in("mthreads:live"), captures=_room("mthreads"), aliases=("moorethreads",)
+    ),
+    Vendor("iluvatar", live=_in("nvidia_table:iluvatar"), captures=_room("nvidia_table")),
+    Vendor("kunlunxin", live=_in("kunlunxin:live"), captures=_room("kunlunxin")),
+    Vendor("enflame", live=_in("enflame:live"), captures=_room("enflame")),
+    Vendor("tenstorrent", live=_in("tenstorrent:live"), captures=_room("tenstorrent")),
     Vendor("thead", captures=_room("runtime_json")),
-)  # fmt: skip
+)
 
 _FORMS: Final = _room(
     "nvidia_xml", "runtime_json", "tenstorrent", "neuron", "intel", "amd_smi", "amd_rocm",
@@ -101,9 +119,11 @@ BROKEN: Final[dict[str, str]] = {}
 
 VENDORS: Final = (*_OWN, *_others())
 
-NAMES: Final = tuple(vendor.name for vendor in VENDORS)
+NAMES: Final = tuple(vendor.name for vendor in VENDORS if vendor.live is not None)
+"""The vendors that an agent can look for by itself."""
 
-LIVE: Final = tuple(vendor.name for vendor in VENDORS if vendor.live is not None)
+READABLE: Final = tuple(vendor.name for vendor in VENDORS)
+"""The vendors whose captured output is read: those, and T-Head, whose tool nobody showed us."""
 
 
 def vendor_named(name: str) -> Vendor:
@@ -111,7 +131,7 @@ def vendor_named(name: str) -> Vendor:
     for vendor in VENDORS:
         if name == vendor.name or name in vendor.aliases:
             return vendor
-    raise ValueError(f"no vendor {name!r}: there are {', '.join(NAMES)}")
+    raise ValueError(f"no vendor {name!r}: there are {', '.join(READABLE)}")
 
 
 def live_probe(name: str, *, node: str, sys_root: str) -> Probe:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from quintal_agent.probes import captured, values
+from quintal_agent.probes import captured, tool, values
 from quintal_agent.probes.probe import Device, Observation, Trouble
 
 _READINGS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
@@ -77,3 +77,6 @@ def _device(entry: dict[str, Any], index: int) -> Device:
         health_reason="memory did not train" if trained is False else "",
         readings=readings,
     )
+
+
+live = tool.probe("tenstorrent", parse, ("tt-smi", "-s", "--snapshot_no_tty"))

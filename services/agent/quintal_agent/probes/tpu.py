@@ -7,9 +7,11 @@ are zeros while the cores are busy: those zeros are no values. Ids are the slice
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
-from quintal_agent.probes import boxes, captured, values
+from quintal_agent.probes import boxes, captured, tool, values
 from quintal_agent.probes.captured import refused
 from quintal_agent.probes.probe import Device, Observation, Process, Trouble, Value
 
@@ -154,3 +156,25 @@ def _environment(said: str) -> Observation:
     ]
     facts = {name.casefold(): value for name, value in told.items() if name.startswith("TPU_")}
     return captured.observed("google", "TPU environment", devices, runtimes=facts)
+
+
+class TpuProbe:
+    """tpu-info where it is installed; else the device nodes, which say how many chips there are."""
+
+    def __init__(
+        self, *, node: str = "", sys_root: str = "/sys", devices: Path = Path("/dev")
+    ) -> None:
+        del node, sys_root
+        self._tool = tool.ToolProbe("google", parse, (("tpu-info",),))
+        self._devices = devices
+
+    def observe(self) -> Observation:
+        """Look once."""
+        seen = self._tool.observe()
+        if seen.devices:
+            return seen
+        nodes = [*self._devices.glob("accel*"), *self._devices.glob("vfio/*")]
+        listing = "\n".join(f"/dev/{node.relative_to(self._devices)}" for node in sorted(nodes))
+        if not recognises(listing.encode()):
+            return seen
+        return replace(parse(listing.encode()), troubles=seen.troubles)
