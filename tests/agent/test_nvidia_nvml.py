@@ -28,7 +28,7 @@ def codes(observation: Observation) -> list[str]:
         (9, "no_driver"),
         (18, "driver_mismatch"),
         (4, "no_permission"),
-        (999, "no_permission"),
+        (999, "no_access"),
     ],
 )
 def test_a_library_that_does_not_start_is_a_reason_and_a_later_try(init: int, code: str) -> None:
@@ -165,9 +165,9 @@ def test_mig_instances_are_partitions_and_holes_are_passed_over() -> None:
 
 def test_memory_held_by_processes_is_counted_and_a_hidden_amount_is_not_a_number() -> None:
     processes = [
-        SimpleNamespace(usedGpuMemory=3 * 2**30),
-        SimpleNamespace(usedGpuMemory=None),
-        SimpleNamespace(usedGpuMemory=2**64 - 1),
+        SimpleNamespace(pid=10, usedGpuMemory=3 * 2**30),
+        SimpleNamespace(pid=11, usedGpuMemory=None),
+        SimpleNamespace(pid=12, usedGpuMemory=2**64 - 1),
     ]
     device = probe(FakeNvml(a_gpu(ComputeRunningProcesses=processes))).observe().devices[0]
     assert device.busy_bytes == 3 * 2**30

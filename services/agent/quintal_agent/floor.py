@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from quintal_agent.probes.pci import Function, vendor_of
-from quintal_agent.probes.probe import PCI_IDENTITY, Device, Observation, Trouble, Value
+from quintal_agent.probes.probe import PCI_IDENTITY, Device, Observation, Trouble, sleeping
 
 BLIND: Final = frozenset(
     {
@@ -65,15 +65,6 @@ def laid(
 def put_to_sleep(observation: Observation) -> Observation:
     """The devices as they were last seen; they sleep, and nobody asked them anything."""
     return replace(observation, devices=tuple(map(sleeping, observation.devices)), troubles=())
-
-
-def sleeping(device: Device) -> Device:
-    """One device that sleeps."""
-    silent = {name: Value(quality="unavailable", raw="asleep") for name in device.readings}
-    return replace(
-        device, health="ok", health_reason="asleep", readings=silent, busy_bytes=None,
-        process_count=None,
-    )  # fmt: skip
 
 
 def _no_probe(vendor: str) -> Trouble:

@@ -8,18 +8,22 @@ child is started afresh later, so that a driver or library that came meanwhile i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from quintal_agent.probes.nvidia_events import XidEvents
+from quintal_agent.probes.pci import scan
 from quintal_agent.probes.probe import (
     PCI_IDENTITY,
     Device,
     Observation,
     Part,
+    Process,
     Trouble,
     Value,
+    sleeping,
 )
 from quintal_agent.probes.values import checked
 
@@ -39,7 +43,10 @@ _INIT: Final = {
     18: ("driver_mismatch", "the loaded kernel driver and NVML differ in version: reboot the node"),
     4: ("no_permission", "this user may not open the NVIDIA devices"),
     17: ("no_permission", "the system blocks access to the NVIDIA devices"),
-    999: ("no_permission", "NVML answers 'unknown': mostly a container without its devices"),
+    999: (
+        "no_access",
+        "NVML answers 'unknown': mostly a container that lost its devices; restart it",
+    ),
 }
 
 
@@ -55,6 +62,9 @@ class NvidiaProbe:
         self._root = Path(root)
         self._open = False
         self._identities: dict[int, Device] = {}
+        self._events: XidEvents | None = None
+        self._pid_max = _number_in(self._root / "proc/sys/kernel/pid_max") or 2**22
+        self._suspect = ""
         self._looks = 0
 
     def observe(self) -> Observation:
@@ -75,9 +85,39 @@ class NvidiaProbe:
             return Observation("nvidia", tool, (), (trouble,), drivers, runtimes, idle=True)
         devices: list[Device] = []
         troubles: list[Trouble] = []
-        for index in range(count):
+        self._suspect = ""
+        for index in self._awake(count, devices):
             self._look_at(index, devices, troubles)
-        return Observation("nvidia", tool, tuple(devices), tuple(troubles), drivers, runtimes)
+        if self._suspect:
+            troubles.append(Trouble("abi_suspect", self._suspect))
+        events = self._events.take() if self._events is not None else ()
+        return Observation(
+            "nvidia", tool, tuple(_once(devices)), tuple(troubles), drivers, runtimes,
+            events=events,
+        )  # fmt: skip
+
+    def _awake(self, count: int, devices: list[Device]) -> Iterable[int]:
+        """The indices to look at: opening a device that sleeps would wake it.
+
+        An index does not tell whose it is without opening it. So where a device sleeps, the
+        others are asked for by their address; the sleeper stands as it was last seen.
+        """
+        functions = scan(self._sys, "10de")
+        sleepers = {f.address for f in functions if f.suspended}
+        if not sleepers:
+            return range(count)
+        known = {device.pci_address: device for device in self._identities.values()}
+        devices.extend(sleeping(known[address]) for address in sleepers if address in known)
+        found = []
+        for function in functions:
+            if function.address not in sleepers and function.class_code in {"0300", "0302"}:
+                handle = _or_none(
+                    self._library, "nvmlDeviceGetHandleByPciBusId", _bus_id(function.address)
+                )
+                index = _or_none(self._library, "nvmlDeviceGetIndex", handle) if handle else None
+                if index is not None:
+                    found.append(int(index))
+        return found
 
     def _opened(self) -> Trouble | None:
         if self._open:
@@ -129,6 +169,9 @@ class NvidiaProbe:
             return
         self._identities[index] = device
         devices.append(device)
+        if self._events is None:
+            self._events = XidEvents(self._library)
+        self._events.watch(device.uuid, handle)
 
     def _device(self, handle: Any, index: int) -> Device:
         nvml = self._library
@@ -145,6 +188,7 @@ class NvidiaProbe:
         total, readings, unified = self._memory(handle)
         readings |= self._readings(handle)
         health, reason = self._health(handle)
+        busy_bytes, processes, process_count = self._use(handle, readings, total)
         mig = tuple(self._mig(handle))
         if mig or self._mig_on(handle):
             # With MIG on, the whole device has no utilization; its instances may be busy.
@@ -163,7 +207,9 @@ class NvidiaProbe:
             numa_node=self._numa(address),
             health=health,
             health_reason=reason,
-            busy_bytes=self._busy(handle, readings),
+            busy_bytes=busy_bytes,
+            process_count=process_count,
+            processes=processes,
             partitions=mig,
             readings=readings,
         )
@@ -248,17 +294,31 @@ class NvidiaProbe:
                 return "degraded", "row remapping pending"
         return "ok", ""
 
-    def _busy(self, handle: Any, readings: dict[str, Value]) -> int | None:
-        """Memory that processes hold. Processes may be hidden from a container; memory is not."""
-        processes = _or_none(self._library, "nvmlDeviceGetComputeRunningProcesses", handle)
-        held = sum(
-            process.usedGpuMemory
-            for process in processes or ()
-            if process.usedGpuMemory is not None and process.usedGpuMemory not in _ALL_ONES
-        )
+    def _use(
+        self, handle: Any, readings: dict[str, Value], total: int | None
+    ) -> tuple[int | None, tuple[Process, ...], int | None]:
+        """Memory that processes hold, the processes, and how many; none where hidden.
+
+        Processes may be hidden from a container; memory is not. A process id or size that cannot
+        be comes from a struct of another layout than the library's: then the whole list is none.
+        """
+        listed = _or_none(self._library, "nvmlDeviceGetComputeRunningProcesses", handle)
+        processes: list[Process] = []
+        for process in listed or ():
+            size = process.usedGpuMemory
+            size = None if size is None or size in _ALL_ONES else int(size)
+            if process.pid > self._pid_max or (size is not None and total and size > total):
+                self._suspect = "NVML's list of processes has impossible numbers: it is not used"
+                listed, processes = None, []
+                break
+            processes.append(Process(pid=int(process.pid), memory_bytes=size))
+        held = sum(process.memory_bytes or 0 for process in processes)
         if "memory_reserved_bytes" in readings:  # the accounting that leaves the driver's share out
             held = max(held, int(readings["memory_used_bytes"].value or 0))
-        return held if processes is not None or held else None
+        known = listed is not None
+        return (
+            (held if known or held else None), tuple(processes), len(processes) if known else None
+        )  # fmt: skip
 
     def _mig_on(self, handle: Any) -> bool:
         mode = _or_none(self._library, "nvmlDeviceGetMigMode", handle)
@@ -335,6 +395,14 @@ class _Answer:
         return checked(name, number)
 
 
+def _once(devices: list[Device]) -> Iterator[Device]:
+    """Indices shift when a device is taken out: what was last seen there may be seen elsewhere."""
+    alive = {device.uuid for device in devices if device.health != "failed"}
+    for device in devices:
+        if device.health != "failed" or device.uuid not in alive:
+            yield device
+
+
 def _gone(known: Device, reason: str) -> Device:
     silent = {name: Value(quality="unavailable", raw=reason) for name in known.readings}
     return replace(known, health="failed", health_reason=reason, busy_bytes=None, readings=silent)
@@ -363,6 +431,11 @@ def _address(text: str) -> str:
     return f"{domain.lstrip('0').zfill(4)}:{rest}"
 
 
+def _bus_id(address: str) -> bytes:
+    domain, _, rest = address.partition(":")
+    return f"{domain.zfill(8)}:{rest}".upper().encode()
+
+
 def _pci_id(number: int) -> str | None:
     """NVML packs the device above the vendor."""
     return f"{number & 0xFFFF:04x}:{number >> 16 & 0xFFFF:04x}" if number else None
@@ -373,6 +446,11 @@ def _text_in(path: Path) -> str:
         return path.read_text(errors="replace").strip()
     except OSError:
         return ""
+
+
+def _number_in(path: Path) -> int | None:
+    text = _text_in(path)
+    return int(text) if text.isdigit() else None
 
 
 def _host_memory(root: Path) -> int | None:

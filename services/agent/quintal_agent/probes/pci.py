@@ -38,6 +38,9 @@ too: Huawei's management controller has a display function under the id of its N
 NEURON: Final = frozenset({"7064", "7164", "7264", "7364"})
 """AWS gives its accelerators no class of their own; these are their device ids (vendor 1d0f)."""
 
+_VENDOR_IDS: Final = frozenset({"1d0f", *(vendor_id for vendor_id, _ in VENDORS.values())})
+_CLASSES: Final = frozenset({"03", "12", "0b", "08", "00"})
+
 _OWN_PICTURE: Final = frozenset({"amd", "intel"})
 """Vendors whose processors bring a display of their own, which is no accelerator."""
 
@@ -66,14 +69,23 @@ class Function:
         return f"{self.vendor_id}:{self.device_id}"
 
 
-def scan(sys_root: str | Path = "/sys") -> tuple[Function, ...]:
-    """Every function on the bus, by address; nothing where there is no PCI."""
+def scan(sys_root: str | Path = "/sys", vendor_id: str | None = None) -> tuple[Function, ...]:
+    """The functions of vendors that build accelerators, by address; none where there is no PCI.
+
+    A big server has hundreds of functions: of the others no more than their vendor is read.
+    """
     folder = Path(sys_root) / "bus/pci/devices"
     try:
         names = sorted(entry.name for entry in folder.iterdir())
     except OSError:
         return ()
-    return tuple(_function(folder / name) for name in names)
+    wanted = _VENDOR_IDS if vendor_id is None else frozenset({vendor_id})
+    return tuple(
+        _function(folder / name)
+        for name in names
+        if _text(folder / name / "vendor")[2:].lower() in wanted
+        and (vendor_id is not None or _text(folder / name / "class")[2:4] in _CLASSES)
+    )
 
 
 def asleep(address: str | None, sys_root: str | Path = "/sys") -> bool:
