@@ -15,7 +15,7 @@ from quintal_agent.probes.captured import refused
 from quintal_agent.probes.nvidia_text import lines_of
 from quintal_agent.probes.probe import Device, Link, Observation
 
-_NODE: Final = re.compile(r"^(GPU|NPU|NIC|mlx)[\w/: ]*$")
+_NODE: Final = re.compile(r"^(?:(?:GPU|NPU|NIC) ?\d[\d/]*|mlx\w+)$")
 _SELF: Final = frozenset({"X", "S", "SELF"})
 _INTEL: Final = re.compile(r"^\s*GPU \d+/\d+\s*\|", re.MULTILINE)
 

@@ -44,6 +44,7 @@ _READINGS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "power_limit_watts": (
         "gpu_power_readings/current_power_limit",
+        "gpu_power_readings/gpu_ceiling_power_limit/current_power_limit",
         "power_readings/enforced_power_limit",
         "power_readings/power_limit",
     ),
