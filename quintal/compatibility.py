@@ -150,7 +150,10 @@ def judge(subject: Subject, boundaries: Mapping[str, BoundarySpec]) -> Judgement
     found = [*stated.values(), *(wrong for wrong in asked if wrong is not None)]
     if not stated and subject.variant.runtime != "cpu":
         return _unspoken(subject.variant)
-    return max(found, key=lambda j: j.rank, default=Judgement("supported_unvalidated"))
+    said = max(found, key=lambda j: j.rank, default=Judgement("supported_unvalidated"))
+    if said.verdict == "unknown" and not said.bound:
+        return _unspoken(subject.variant)  # floors alone: nothing says that it runs
+    return said
 
 
 def _telling(judgement: Judgement) -> tuple[int, bool]:
@@ -271,7 +274,9 @@ def _said(boundary: BoundarySpec, subject: Subject, facts: _Facts) -> Judgement 
     wrong = [_holds(bound, facts, "", boundary.otherwise) for bound in boundary.requires]
     failing = [said for said in wrong if said is not None]
     if failing:
-        return max(failing, key=lambda j: j.rank)
+        worst = max(failing, key=lambda j: j.rank)
+        floor = boundary.verdict == "unknown" and worst.verdict == "unknown"
+        return Judgement("unknown") if floor else worst
     if boundary.exclusions and not boundary.requires and boundary.verdict != "validated":
         return None  # it says what does not run, and nothing of what does
     if boundary.expires and subject.today > dt.date.fromisoformat(boundary.expires):
