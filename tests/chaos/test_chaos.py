@@ -1,6 +1,6 @@
 """The whole system under load, while any of its processes is killed at any moment.
 
-QUINTAL_CHAOS_SECONDS says for how long (a minute; twenty under QUINTAL_PROOF=1), QUINTAL_SEED
+QUINTAL_CHAOS_SECONDS says for how long (a minute; twenty under QUINTAL_PROOF=1), QUINTAL_CHAOS_SEED
 repeats a run's choices. Clients keep a journal of what they asked and were told; the ledger is
 read raw; `tests/independent/recompute.py` recomputes the usage. All of it must agree, and be there
 unchanged after a clean stop and another start.
@@ -35,7 +35,7 @@ from tests.chaos.system import MORTALS, System
 
 PROOF = os.environ.get("QUINTAL_PROOF") == "1"
 SECONDS = float(os.environ.get("QUINTAL_CHAOS_SECONDS", "1200" if PROOF else "60"))
-SEED = os.environ.get("QUINTAL_SEED") or str(random.SystemRandom().randrange(10**9))
+SEED = os.environ.get("QUINTAL_CHAOS_SEED") or str(random.SystemRandom().randrange(10**9))
 SUBMITTERS = 3
 """For each tenant."""
 PATIENCE_S = 0.5
@@ -185,7 +185,7 @@ async def test_whoever_dies_under_load_no_law_is_broken_and_all_is_there_afterwa
     system: System, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with capsys.disabled():
-        print(f"\nQUINTAL_SEED={SEED}, {SECONDS:.0f} s, {system.data}")
+        print(f"\nQUINTAL_CHAOS_SEED={SEED}, {SECONDS:.0f} s, {system.data}")
     await system.start()
     people = People(system)
     await people.come()

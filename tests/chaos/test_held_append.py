@@ -25,7 +25,7 @@ from tests.placer.world import PlacerProcess, ScriptedAgent, cards, small_catalo
 from tests.support.nats import NatsServer
 from tests.support.proxy import Proxy
 
-SEED = os.environ.get("QUINTAL_SEED") or str(random.SystemRandom().randrange(10**9))
+SEED = os.environ.get("QUINTAL_CHAOS_SEED") or str(random.SystemRandom().randrange(10**9))
 PROOF = os.environ.get("QUINTAL_PROOF") == "1"
 HELD_S = 3.0
 TENANTS = ("ml", "bio")
