@@ -16,11 +16,14 @@ from quintal.contracts import subjects
 from quintal.process import EXIT_DEPOSED, notify
 from quintal.settings import environment
 from quintal_metering.counter import Counter
+from quintal_metering.endpoint import Endpoint, Place
 from quintal_metering.engine import Engine
 from quintal_metering.following import LedgerFollower, observers, roll_up, tell_position
 from quintal_metering.handlers import Handlers, Principals
 from quintal_metering.lock import locked
 from quintal_metering.meter import Meter
+from quintal_metering.metrics import Metrics, watch
+from quintal_metering.readers import Readers
 from quintal_metering.settings import Settings, settings
 from quintal_metering.store import Deposed, Store
 
@@ -67,7 +70,9 @@ async def _work(
     handlers = Handlers(engine, meter, Principals(chosen.principals))
     counter = Counter(handlers, CatalogReader(back), clock)
     counter.touched = others[0].minutes.update
+    metrics = Metrics(meter, follower, others, clock)
     loops = [
+        watch(back, engine, metrics),
         follower.run(),
         tell_position(back, meter),
         roll_up(engine, meter.store, others[0]),
@@ -87,12 +92,35 @@ async def _work(
     await front.serve(subjects.DEAD_LETTERS, counter.dead_letters)
     await front.announce("metering", "What was used, and what it costs")
     await front.flush()
-    notify("READY=1")
+    async with endpoint(chosen, metrics):
+        notify("READY=1")
+        done = await _until_one_ends(tasks)
+    return _status(done, stop)
+
+
+async def _until_one_ends(tasks: list[asyncio.Task[Any]]) -> set[asyncio.Task[Any]]:
     done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    return _status(done, stop)
+    return done
+
+
+@contextlib.asynccontextmanager
+async def endpoint(chosen: Settings, metrics: Metrics) -> AsyncIterator[str]:
+    """The embedded store, open to others on this machine; a server has an interface of its own."""
+    if chosen.where.url or not chosen.endpoint:
+        yield ""
+        return
+    readers = Readers(str(chosen.where.path), chosen.where.database)
+    served = Endpoint(Place(chosen.state), readers, chosen.where.database, metrics.text)
+    try:
+        url = await served.open()
+        log.info("the store answers at %s; the token is in %s", url, Place(chosen.state).token)
+        yield url
+    finally:
+        await served.close()
+        readers.close()
 
 
 def _status(done: set[asyncio.Task[Any]], stop: asyncio.Event) -> int:

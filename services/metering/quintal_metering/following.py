@@ -49,6 +49,10 @@ class LedgerFollower:
         self._catalog = CatalogReader(bus)
         self._woken = asyncio.Event()
         self._buffer: list[Stored] = []
+        self.failures = 0
+        """Tries that failed since the start."""
+        self.waiting_since_s: float | None = None
+        """When what is read began to wait for the store; none while nothing waits."""
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -57,16 +61,24 @@ class LedgerFollower:
             begun_s = self._clock.monotonic_s()
             try:
                 more = await self.once()
+                self.waiting_since_s = None
             except (BusUnavailable, StoreUnavailable) as exc:
+                self._failed(begun_s)
                 log.warning("the ledger waits: %s", chain(exc))
                 await asyncio.sleep(RETRY_S)
                 continue
             except ProtocolError as exc:
+                self._failed(begun_s)
                 log.error("ALARM: the ledger waits: %s", chain(exc))  # noqa: TRY400 - no trace
                 await asyncio.sleep(RETRY_S)
                 continue
             if not more:
                 await self._rest(begun_s)
+
+    def _failed(self, begun_s: float) -> None:
+        self.failures += 1
+        if self.waiting_since_s is None:
+            self.waiting_since_s = begun_s
 
     async def _rest(self, begun_s: float) -> None:
         """At least the flush interval between two reads, then until somebody speaks."""
@@ -139,6 +151,8 @@ class Observer:
         self._source = source
         self._created = ""
         self._position = 0
+        self.failures = 0
+        self.stream = source.stream
         self.minutes: set[int] = set()
         """Touched since the last rollup."""
 
@@ -153,6 +167,7 @@ class Observer:
             try:
                 more = await self.once()
             except AGAIN as exc:
+                self.failures += 1
                 log.warning("%s waits: %s", self._source.stream, chain(exc))
                 self._created = ""
                 more = False

@@ -53,6 +53,8 @@ class Settings:
     where: Where
     state: Path
     principals: Path | None
+    endpoint: bool = True
+    """Whether the embedded engine is open to others on this machine."""
 
 
 def settings(env: Mapping[str, str]) -> Settings:
@@ -72,4 +74,5 @@ def settings(env: Mapping[str, str]) -> Settings:
         ),
         state=state,
         principals=Path(principals) if principals else None,
+        endpoint=env.get("QUINTAL_ENDPOINT", "on") != "off",
     )
