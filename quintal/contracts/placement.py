@@ -343,7 +343,7 @@ class DeviceView(Answer):
     index: int
     vendor: str
     name: str
-    model: str | None
+    model: str | None = None
     pool: str
     memory_bytes: int | None = None
     state: str

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from typing import Any, get_args
 
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from tests.contracts.wire_samples import WIRE, kinds
 
@@ -52,3 +54,26 @@ def assert_within(old: object, new: object, where: str) -> None:
             assert_within(value, new[index], f"{where}[{index}]")
     else:
         assert old == new, where
+
+
+def test_no_field_of_an_answer_must_be_there_that_may_be_unknown() -> None:
+    """What is unknown is left out on the wire: a reader that insists on it reads nothing at all."""
+    missing = [
+        f"{model.__name__}.{name}"
+        for kind, (_, made) in KINDS.items()
+        if not kind.startswith("LEDGER")
+        for model in models_in(made)
+        for name, field in model.model_fields.items()
+        if field.is_required() and type(None) in get_args(field.annotation)
+    ]
+    assert missing == []
+
+
+def models_in(kind: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        yield kind
+        for field in kind.model_fields.values():
+            if field.annotation is not kind:
+                yield from models_in(field.annotation)
+    for argument in get_args(kind):
+        yield from models_in(argument)
