@@ -62,6 +62,7 @@ def doctor() -> None:
     check("synced before acknowledged", _synced)
     check("services answer", _services)
     check("fleet and ledger", _fleet)
+    check("usage store", _store)
     check("room on disk", _room)
     check("clock", _clock)
     table = Table(
@@ -123,6 +124,24 @@ def _fleet() -> str:
     fleet = session.ask(lambda client: client.fleet(), patience_s=1)
     ready = sum(node.liveness == "ready" for node in fleet.nodes)
     return f"{ready} of {len(fleet.nodes)} nodes ready, ledger at {fleet.sequence}"
+
+
+def _store() -> str:
+    import json
+    from urllib.request import urlopen
+
+    from quintal.errors import SetupError
+
+    place = session.data_folder() / "metering" / "endpoint.json"
+    if not place.is_file():
+        raise _UnseenError("not seen from here: ask on metering's own machine")
+    known: dict[str, str] = json.loads(place.read_text())
+    try:
+        with urlopen(f"{known['url']}/ping", timeout=3) as answer:  # noqa: S310 - our own address
+            answer.read()
+    except OSError as exc:
+        raise SetupError(f"the usage store at {known['url']} does not answer") from exc
+    return f"{known['url']}, database {known['database']}, token in {known['token_file']}"
 
 
 def _room() -> str:
