@@ -69,7 +69,8 @@ class WorkloadSpec(Spec):
     title: str = ""
     profile: Name
     """What it is asked under: class, counts, node."""
-    variants: Annotated[tuple[Variant, ...], Field(min_length=1)]
+    variants: tuple[Variant, ...]
+    """At least one."""
     conversions: tuple[Conversion, ...] = ()
     model_type: str = ""
     """What kind of model it runs (llama, resnet, ...), where pools approve these."""
@@ -82,6 +83,8 @@ class WorkloadSpec(Spec):
 
     @model_validator(mode="after")
     def _names_agree(self) -> WorkloadSpec:
+        if not self.variants:
+            raise ValueError("a workload needs a variant at least")
         names = [variant.name for variant in self.variants]
         names += [conversion.target.name for conversion in self.conversions]
         if twice := sorted({name for name in names if names.count(name) > 1}):
