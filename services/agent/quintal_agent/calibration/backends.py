@@ -50,7 +50,7 @@ def backend(wanted: str | None, device: int) -> Backend:
             return made
     if wanted is None:
         raise SetupError(WAY_OUT)
-    raise SetupError(f"{wanted} is not installed, or sees no device {device}; {WAY_OUT}")
+    raise SetupError(f"{wanted} is not installed here or sees no device {device}: pip install {wanted}")
 
 
 class _Numpy:

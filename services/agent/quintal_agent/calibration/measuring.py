@@ -11,7 +11,7 @@ from quintal_agent.calibration.backends import Backend, Run
 
 FIRST_SIZE: Final = 512
 LAST_SIZE: Final = 16_384
-LONG_ENOUGH_S: Final = 0.05
+LONG_ENOUGH_S: Final = 0.2
 COPY_BYTES: Final = 256 * 2**20
 """Well beyond any cache of one device."""
 
