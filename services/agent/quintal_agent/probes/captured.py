@@ -32,7 +32,7 @@ _ANSI: Final = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07|\x1b.")
 _BOX: Final = str.maketrans("│┃║", "|||")
 _RULE: Final = frozenset("+-=|─━═┏┓┗┛┡┩╇╈┬┴┼╭╮╰╯┳┻╋┠┨└┘├┤┌┐ *")
 _ADDRESS: Final = re.compile(
-    r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.IGNORECASE
+    r"(?:([0-9a-f]{2,8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.IGNORECASE
 )
 _MARK: Final = re.compile(r'"(?:\\.|[^"\\])*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 _STARTS_MAX: Final = 20
