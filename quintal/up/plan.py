@@ -22,6 +22,9 @@ SERVICES: Final[dict[str, tuple[str, Role, Role]]] = {
 }
 """Process -> module, role in front, role behind. Its principals: `<process>-front`, `<process>`."""
 
+SOCKET_PATH_MAX: Final = 100
+"""A Unix socket's path has at most 107 bytes."""
+
 CENSUS_S: Final = 10.0
 """A placer's time to write its last census."""
 
@@ -44,7 +47,7 @@ def groups(layout: Layout, authority: Authority, url: str, *, demo: bool) -> lis
     plan = [
         [service["catalog"]],
         [service["placer-1"]],
-        [service["placer-2"], service["metering"], _agent(layout, authority, base)],
+        [service["placer-2"], service["metering"], *_node(layout, authority, base)],
     ]
     if demo:
         plan += [[_demo_nodes(layout, authority, base)], [_load(layout, authority, base)]]
@@ -76,16 +79,26 @@ def _service(name: str, layout: Layout, authority: Authority, base: Mapping[str,
     )
 
 
-def _agent(layout: Layout, authority: Authority, base: Mapping[str, str]) -> Process:
-    return Process(
+def _node(layout: Layout, authority: Authority, base: Mapping[str, str]) -> list[Process]:
+    """This host's agent, and beside it the runner of what is installed in DIR/tasks.
+
+    A socket's path has little room: in a folder that lies too deep nothing acts (`not_enabled`).
+    """
+    socket = layout.state("tasks") / "task.sock"
+    folder = layout.state("tasks") / "tasks.d"
+    listen = (*python("quintal_agent.tasks"), "--listen", str(socket), "--tasks", str(folder))
+    runner = [Process("tasks", listen, dict(base))] if len(str(socket)) < SOCKET_PATH_MAX else []
+    agent = Process(
         "agent",
         python("quintal_agent"),
         {
             **base,
             "QUINTAL_CREDENTIALS": str(authority.issue(node_name(), Role.AGENT)),
             "QUINTAL_STATE": str(layout.state("agent")),
+            "QUINTAL_TASK_SOCKET": str(socket),
         },
     )
+    return [*runner, agent]
 
 
 def _demo_nodes(layout: Layout, authority: Authority, base: Mapping[str, str]) -> Process:

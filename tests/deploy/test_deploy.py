@@ -27,7 +27,8 @@ def test_every_unit_starts_a_script_that_the_package_has() -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     lines = "\n".join(unit.read_text() for unit in UNITS)
     started = set(re.findall(r"^ExecStart=\S*/(\S+)", lines, re.MULTILINE))
-    assert started == {"quintal-agent", "quintal-catalog", "quintal-metering", "quintal-placer"}
+    services = {"quintal-agent", "quintal-catalog", "quintal-metering", "quintal-placer"}
+    assert started == {*services, "quintal-task"}
     assert started <= set(scripts)
 
 
@@ -46,6 +47,6 @@ def test_systemd_understands_every_line(unit: Path, tmp_path: Path) -> None:
     ours = [line for line in done.stderr.splitlines() if name in line or str(copy) in line]
     assert ours == []
     assert done.returncode == 0, done.stderr
-    copy.write_text(copy.read_text().replace("DynamicUser=", "DynamicUsr="))
+    copy.write_text(copy.read_text().replace("NoNewPrivileges=", "DynamicUsr="))
     broken = subprocess.run(verify, capture_output=True, text=True, check=False)
     assert "DynamicUsr" in broken.stderr, "the control: an unknown key is complained of"
