@@ -188,3 +188,70 @@ def test_a_probes_child_loads_neither_pydantic_nor_the_bus() -> None:
     )
     said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert said.stdout.strip() == "[]"
+
+
+async def test_case_6_a_child_that_outlives_its_kill_is_abandoned_and_no_second_is_started() -> (
+    None
+):
+    clock = Hand()
+    started: list[object] = []
+    settings = ChildSettings(
+        node="n1", deadline_s=0.3, patience_s=5, environment=dict(os.environ),
+        command=(sys.executable, "-c", "import time; time.sleep(60)"),
+        kill=started.append, dies_within_s=0.1,
+    )  # fmt: skip
+    source = ChildSource("nvidia", settings, clock)
+    await source.look()
+    (child,) = started
+    assert source._is_stuck()
+    for _ in range(5):
+        clock.at_s += 600
+        look = await source.look()
+        assert [t.code for t in look.observation.troubles] == ["probe_timeout"]
+    assert started == [child], "nothing was started beside it, so that nothing more was killed"
+    child.kill()  # type: ignore[attr-defined]
+    await child.wait()  # type: ignore[attr-defined]
+    assert not source._is_stuck()
+    await source.close()
+
+
+async def test_a_flood_of_output_ends_the_child_and_not_us() -> None:
+    flood = "import sys\nfor _ in sys.stdin:\n  while True: sys.stdout.write('x' * 65536)"
+    source = child(flood, Hand(), deadline_s=20)
+    assert [t.code for t in (await source.look()).observation.troubles] == ["probe_failed"]
+    assert source._child is None
+
+
+async def test_a_flood_of_complaints_is_read_and_its_end_is_the_reason() -> None:
+    script = (
+        "import sys\n"
+        "for n in range(20000): print('warning', n, file=sys.stderr)\n"
+        "print('the library is of another age', file=sys.stderr); sys.exit(4)\n"
+    )
+    source = child(script, Hand(), deadline_s=20)
+    (trouble,) = (await source.look()).observation.troubles
+    assert trouble.code == "probe_crashed"
+    assert "of another age" in trouble.message
+    assert sum(map(len, source._words)) <= 4096
+
+
+async def test_case_8_a_slow_probe_is_never_asked_twice_at_once() -> None:
+    asks = "import sys, time\nline = {line!r}\nfor n, _ in enumerate(sys.stdin):\n"
+    script = asks.format(line=encode(WHOLE).decode()) + (
+        "    time.sleep(0.6 if n else 0)\n    sys.stdout.write(line); sys.stdout.flush()\n"
+    )
+    clock = Hand()
+    settings = ChildSettings(
+        node="n1", deadline_s=5, patience_s=0.1, environment=dict(os.environ),
+        command=(sys.executable, "-c", script),
+    )  # fmt: skip
+    source = ChildSource("nvidia", settings, clock)
+    while not (await source.look()).fresh:
+        pass
+    late = [await source.look() for _ in range(3)]
+    assert [look.fresh for look in late] == [False, False, False]
+    assert source._asking is not None
+    await source._asking
+    assert (await source.look()).fresh
+    assert source.duration_s is not None
+    await source.close()

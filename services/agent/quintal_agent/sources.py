@@ -97,7 +97,7 @@ class ChildSource:
         self._good = False
         self._seen_s = 0.0
         self._events: list[Event] = []
-        self._answers = 0
+        self._answers = self._taken = 0
         self._told = ""
         self._trouble: Trouble | None = None
         self.failures = 0
@@ -106,7 +106,8 @@ class ChildSource:
     async def look(self) -> Sighting:
         """Ask the child; fall back on the last good observation and its age."""
         now_s = self._clock.monotonic_s()
-        before = self._answers
+        if self._asking is not None and self._asking.done():
+            self._asking = None
         waits = self._asking is None and self._child is None and now_s < self._not_before_s
         if not waits and not self._is_stuck():
             if self._asking is None:
@@ -114,7 +115,7 @@ class ChildSource:
             done, _ = await asyncio.wait({self._asking}, timeout=self._settings.patience_s)
             if done:
                 self._asking = None
-        fresh = self._answers != before
+        fresh, self._taken = self._answers != self._taken, self._answers
         state = self._state()
         if self._seen is None:
             why = "its child is stuck" if self._is_stuck() else "no answer yet"

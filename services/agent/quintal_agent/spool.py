@@ -88,6 +88,9 @@ class Spool:
         if self._db is None:
             try:
                 self._open()
+            except sqlite3.OperationalError as exc:  # a full or locked disk may do again
+                self._close()
+                self._broken(exc)
             except sqlite3.DatabaseError as exc:
                 log.warning("%s cannot be read (%s): set aside", self._path, exc)
                 self._close()
