@@ -1,4 +1,4 @@
-"""`check` at a place, `portability`, `can-run`, as a person types them, over nodes on a real bus."""
+"""`check` at a place, `portability`, `can-run`: as a person types them, nodes on a real bus."""
 
 from __future__ import annotations
 

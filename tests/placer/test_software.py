@@ -144,15 +144,18 @@ def placed(state: PlacerState, **more: Any) -> Chosen | Refusal:
     return refusal(why(state.fleet, its))
 
 
-def test_case_b01_only_the_node_with_the_newer_driver_is_eligible_and_the_other_is_listed() -> None:
-    state = house(catalog(work("w", cuda("11.7"))), a="515.48.07", b="470.57.02")
+@pytest.mark.parametrize(("fit", "other"), [("a", "b"), ("b", "a")])
+def test_case_b01_only_the_node_with_the_newer_driver_is_eligible_and_the_other_is_listed(
+    fit: str, other: str
+) -> None:
+    state = house(catalog(work("w", cuda("11.7"))), **{fit: "515.48.07", other: "470.57.02"})
     chosen = placed(state, workload="w")
     assert isinstance(chosen, Chosen)
-    assert [pick.node for pick in chosen.picks] == ["a"]
+    assert [pick.node for pick in chosen.picks] == [fit]
     its = asked(state, workload="w")
     assert isinstance(its, Ask)
     (cause,) = barred(state.fleet, its)
-    assert (cause.code, cause.names, cause.count) == ("stack_unknown", ("b",), 1)
+    assert (cause.code, cause.names, cause.count) == ("stack_unknown", (other,), 1)
     assert "driver nvidia 470.57.02 is not >=515.43.04" in cause.message
 
 
