@@ -36,6 +36,10 @@ DRY_RUN_REFUSED = 3
 def place(
     profile: Annotated[str | None, typer.Argument(help="A service profile.")] = None,
     tenant: Tenant = None,
+    workload: Annotated[
+        str | None, typer.Option(help="A Workload: only where its software runs.")
+    ] = None,
+    variant: Annotated[str | None, typer.Option(help="Only this variant of the workload.")] = None,
     cards: Annotated[int | None, typer.Option(min=1, help="Cards on each node.")] = None,
     nodes: Annotated[int | None, typer.Option(min=1, help="A gang over so many nodes.")] = None,
     workload_class: Annotated[
@@ -74,6 +78,8 @@ def place(
     given: dict[str, Any] = {
         "request_id": request_id,
         "profile": profile,
+        "workload": workload,
+        "variant": variant,
         "class": workload_class,
         "accelerator": _without_empty(need) or ({} if workload_class else None),
         "cards": cards,
@@ -259,6 +265,9 @@ def show_lease(lease: Lease, what: str = "") -> None:
     ]  # fmt: skip
     columns = ("node", "#>", "vendor", "model", "pool", "uuid", "units>", "rating")
     lines = [f"over quota by {lease.over_by}"] if lease.over_by else []
+    if lease.variant:
+        args = f" {' '.join(lease.args)}" if lease.args else ""
+        lines.append(f"variant {lease.variant}: {lease.image or 'no image'}{args}")
     for node, variables in lease.environment.items():
         lines += [f"{node}: {key}={value}" for key, value in variables.items()]
     render.show(lease, Table(columns, rows, title=head, footer="\n".join(lines)))
