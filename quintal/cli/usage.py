@@ -14,6 +14,7 @@ from quintal.cli.render import Table
 from quintal.contracts.usage import (
     Difference,
     GroupBy,
+    LabelBy,
     Slice,
     SlicesAsk,
     SummaryAsk,
@@ -36,8 +37,8 @@ def usage(
         list[str] | None,
         typer.Option(
             "--by",
-            help="tenant, project, profile, model, pool, class, vendor, day, hour; "
-            "several times, or with commas.",
+            help="tenant, project, profile, model, pool, class, vendor, label:KEY, month, "
+            "day, hour; several times, or with commas.",
         ),
     ] = None,
     from_: From = None,
@@ -171,13 +172,13 @@ def instant(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _groups(by: list[str]) -> tuple[GroupBy, ...]:
+def _groups(by: list[str]) -> tuple[GroupBy | LabelBy, ...]:
+    names = tuple(name.strip() for text in by for name in text.split(","))
     known: tuple[GroupBy, ...] = GroupBy.__args__  # type: ignore[attr-defined]
-    names = [name.strip() for text in by for name in text.split(",")]
     for name in names:
-        if name not in known:
-            raise typer.BadParameter(f"{name!r} is none of {', '.join(known)}")
-    return tuple(one for name in names for one in known if one == name)
+        if name not in known and not name.startswith("label:"):
+            raise typer.BadParameter(f"{name!r} is none of {', '.join(known)}, label:KEY")
+    return names
 
 
 COMMANDS: dict[str, Callable[..., None]] = {"usage": usage, "slices": slices, "verify": verify}

@@ -8,7 +8,11 @@ from pydantic import Field
 
 from quintal.contracts.message import Answer, Ask, BigInt, Money, UnixMs
 
-GroupBy = Literal["tenant", "project", "profile", "model", "pool", "class", "vendor", "day", "hour"]
+GroupBy = Literal[
+    "tenant", "project", "profile", "model", "pool", "class", "vendor", "month", "day", "hour"
+]
+LabelBy = Annotated[str, Field(pattern=r"^label:[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$")]
+"""By a label's value: `label:team`."""
 
 
 class SummaryAsk(Ask):
@@ -16,7 +20,7 @@ class SummaryAsk(Ask):
 
     from_ms: UnixMs | None = None
     to_ms: UnixMs | None = None
-    by: Annotated[tuple[GroupBy, ...], Field(min_length=1)] = ("tenant",)
+    by: Annotated[tuple[GroupBy | LabelBy, ...], Field(min_length=1)] = ("tenant",)
     tenant: str | None = None
     project: str | None = None
     profile: str | None = None

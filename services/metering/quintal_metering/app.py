@@ -75,7 +75,7 @@ async def _work(
         watch(back, engine, metrics),
         follower.run(),
         tell_position(back, meter),
-        roll_up(engine, meter.store, others[0]),
+        roll_up(engine, meter, others[0], clock),
         *(other.run() for other in others),
         stop.wait(),
         back.closed.wait(),

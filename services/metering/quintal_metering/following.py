@@ -17,14 +17,18 @@ from quintal.contracts.placement import Position
 from quintal.contracts.subjects import PLACER_BEAT, POSITION
 from quintal.errors import BusUnavailable, ProtocolError
 from quintal.process import chain
+from quintal.units import MS_PER_HOUR
 from quintal_metering.columns import dead_columns
 from quintal_metering.engine import Engine
 from quintal_metering.meter import Meter
-from quintal_metering.observations import SOURCES, Source
-from quintal_metering.queries import Recompute, TouchedMinutes
+from quintal_metering.observations import MINUTE_MS, SOURCES, Source
+from quintal_metering.queries import TouchedMinutes
+from quintal_metering.rollups import BACK_MS, HourAgain, LeaseHourAgain, MinutesAgain
 from quintal_metering.settings import (
     BATCH_MESSAGES,
     FLUSH_S,
+    HOURS_S,
+    MINUTES_AT_ONCE,
     OBSERVE_S,
     POSITION_S,
     RETRY_S,
@@ -107,6 +111,7 @@ class LedgerFollower:
         for revision in await self._engine.call(self._meter.wanted, batch):
             catalog = await self._catalog.load(revision)
             lists = tuple(sorted(catalog.prices.items()))
+            await self._engine.call(self._meter.describe, catalog)
             await self._engine.call(self._meter.learn, revision, lists)
         del self._buffer[: len(batch)]
         await self._engine.call(self._meter.take, batch, now_s)
@@ -155,6 +160,8 @@ class Observer:
         self.stream = source.stream
         self.minutes: set[int] = set()
         """Touched since the last rollup."""
+        self.hours: set[int] = set()
+        """Hours whose rollup is not final yet."""
 
     @property
     def position(self) -> int:
@@ -217,30 +224,64 @@ def observers(bus: Bus, engine: Engine, store: Store) -> list[Observer]:
     return [Observer(bus, engine, store, source) for source in SOURCES]
 
 
-async def roll_up(engine: Engine, store: Store, telemetry: Observer) -> None:
-    """Recompute touched minutes whole, again and again, until cancelled."""
-    known = await engine.call(stream_position, store, ROLLED, "")
-    rows: list[dict[str, Any]] = await engine.call(store.ask, TouchedMinutes(known))
-    telemetry.minutes |= {int(row["minute_ms"]) for row in rows}
+async def roll_up(engine: Engine, meter: Meter, telemetry: Observer, clock: Clock) -> None:
+    """Recompute touched minutes and hours whole, again and again, until cancelled."""
+    store = meter.store
+    for done, touched in ((ROLLED, telemetry.minutes), (ROLLED_HOURS, telemetry.hours)):
+        known = await engine.call(stream_position, store, done, "")
+        rows: list[dict[str, Any]] = await engine.call(store.ask, TouchedMinutes(known))
+        step = 1 if done == ROLLED else MS_PER_HOUR
+        touched |= {int(row["minute_ms"]) // step * step for row in rows}
+    hours_s = clock.monotonic_s()
     while True:
         await asyncio.sleep(ROLLUP_S)
         try:
             await engine.call(roll_up_once, store, telemetry)
+            if clock.monotonic_s() - hours_s >= HOURS_S:
+                hours_s = clock.monotonic_s()
+                for hour in sorted(telemetry.hours):
+                    await engine.call(roll_up_hour, meter, telemetry, hour)
         except StoreUnavailable as exc:
-            log.warning("minutes wait: %s", chain(exc))
+            log.warning("rollups wait: %s", chain(exc))
 
 
 ROLLED: Final = "TELEMETRY rolled up"
+ROLLED_HOURS: Final = "TELEMETRY rolled up by hours"
+
+LATE_MS: Final = 120_000
+"""What is further behind than that came from a spool: minutes after it may count on from it."""
 
 
 def roll_up_once(store: Store, telemetry: Observer) -> None:
     """Recompute what was touched; what a failure leaves is touched still."""
     if not telemetry.minutes:
         return
+    newest = max(telemetry.minutes)
+    telemetry.minutes |= {
+        late + MINUTE_MS * n
+        for late in telemetry.minutes
+        if late < newest - LATE_MS
+        for n in range(1, BACK_MS // MINUTE_MS + 1)
+        if late + MINUTE_MS * n <= newest
+    }
     minutes = tuple(sorted(telemetry.minutes))
-    store.command(*Recompute(minutes, telemetry.position).sql())
-    set_stream_position(store, ROLLED, "", telemetry.position)
+    position = telemetry.position
+    for at in range(0, len(minutes), MINUTES_AT_ONCE):
+        store.command(*MinutesAgain(minutes[at : at + MINUTES_AT_ONCE], position).sql())
+    set_stream_position(store, ROLLED, "", position)
+    telemetry.hours |= {minute // MS_PER_HOUR * MS_PER_HOUR for minute in minutes}
     telemetry.minutes.difference_update(minutes)
+
+
+def roll_up_hour(meter: Meter, telemetry: Observer, hour: int) -> None:
+    """Recompute an hour and its leases; it is final once the ledger is well past its end."""
+    version = telemetry.position
+    meter.store.command(*HourAgain(hour, version).sql())
+    meter.store.command(*LeaseHourAgain(hour, version).sql())
+    if meter.state.at_ms >= hour + MS_PER_HOUR + LATE_MS:
+        telemetry.hours.discard(hour)
+    if not telemetry.hours:
+        set_stream_position(meter.store, ROLLED_HOURS, "", version)
 
 
 def stream_position(store: Store, stream: str, created: str) -> int:

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pydantic import TypeAdapter, ValidationError
 
 from quintal.bus import Stored
-from quintal.contracts.documents import PriceListSpec
+from quintal.contracts.documents import Catalog, PriceListSpec
 from quintal.contracts.ledger import GROUP, CatalogAdopted, Group
 from quintal_metering import checkpoint
+from quintal_metering.cataloguing import described
 from quintal_metering.columns import Archived, DeadLetter, Insert, inserts
 from quintal_metering.facts import State
 from quintal_metering.fold import fold_group
@@ -120,6 +121,10 @@ class Meter:
         body = _LISTS.dump_json(charges).decode()
         self.store.insert("price_lists", {"revision": [revision], "body": [body]})
         self.prices[revision] = tuple(charges)
+
+    def describe(self, catalog: Catalog) -> None:
+        """Keep what reports need of a revision."""
+        self.store.write(described(catalog))
 
     # --- the ledger ---------------------------------------------------------------------------
 

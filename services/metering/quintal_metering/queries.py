@@ -6,6 +6,7 @@ names come from the table below alone.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ GROUPS: Final = {
     "pool": "pool",
     "class": "workload_class",
     "vendor": "vendor",
+    "month": "formatDateTime(fromUnixTimestamp64Milli(from_ms, 'UTC'), '%Y-%m', 'UTC')",
     "day": "formatDateTime(fromUnixTimestamp64Milli(from_ms, 'UTC'), '%Y-%m-%d', 'UTC')",
     "hour": "formatDateTime(fromUnixTimestamp64Milli(from_ms, 'UTC'), '%Y-%m-%dT%H:00Z', 'UTC')",
 }
@@ -268,30 +270,6 @@ WHERE sequence > {after:UInt64} AND quality != 'clock' ORDER BY minute_ms"""
 
 
 @dataclass(frozen=True, slots=True)
-class Recompute:
-    """A statement: roll these minutes up again, whole. Only `ok` enters; gaps stay gaps."""
-
-    minutes: tuple[int, ...]
-    version: int
-
-    def sql(self) -> Sql:
-        """An insert from a select over the raw readings, each read once."""
-        text = """
-INSERT INTO telemetry_minute
-    (reading, node, device, minute_ms, samples, mean, low, high, version)
-SELECT reading, node, device, minute_ms, count(good), avgOrNull(good), minOrNull(good),
-    maxOrNull(good), {version:UInt64}
-FROM (
-    SELECT reading, node, device, minute_ms, if(quality = 'ok', value, NULL) AS good
-    FROM telemetry_raw
-    WHERE minute_ms IN (SELECT arrayJoin({minutes:Array(Int64)})) AND quality != 'clock'
-    LIMIT 1 BY sequence, at_ms, device, reading
-)
-GROUP BY reading, node, device, minute_ms"""
-        return text, {"minutes": list(self.minutes), "version": self.version}
-
-
-@dataclass(frozen=True, slots=True)
 class _Keys:
     select: str = ""
     group: str = ""
@@ -299,6 +277,18 @@ class _Keys:
 
 
 def _keys(by: tuple[str, ...]) -> _Keys:
-    names = tuple(f"by_{name}" for name in by)
-    select = "".join(f"{GROUPS[name]} AS by_{name}, " for name in by)
+    names = tuple(f"`by_{name}`" for name in by)
+    select = "".join(f"{grouping(name)} AS `by_{name}`, " for name in by)
     return _Keys(select, "".join(f"{name}, " for name in names), names)
+
+
+LABEL: Final = re.compile(r"label:([A-Za-z0-9][A-Za-z0-9._/-]{0,62})")
+
+
+def grouping(name: str) -> str:
+    """One grouping as an expression over a slice; `label:KEY` is the label's value.
+
+    Raises KeyError for what is none: no text from outside gets into a query.
+    """
+    label = LABEL.fullmatch(name)
+    return f"labels['{label[1]}']" if label else GROUPS[name]

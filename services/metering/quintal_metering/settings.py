@@ -19,6 +19,12 @@ OBSERVE_S: Final = 2.0
 ROLLUP_S: Final = 10.0
 """How often touched minutes are recomputed."""
 
+HOURS_S: Final = 300.0
+"""How often hours are; the boards read minutes where an hour is not over."""
+
+MINUTES_AT_ONCE: Final = 30
+"""Recomputed in one statement: what an agent's spool brings back comes in portions."""
+
 POSITION_S: Final = 5.0
 """How often the verified position is told (the bus's table of beats)."""
 

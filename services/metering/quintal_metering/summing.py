@@ -107,11 +107,15 @@ def _key(by: tuple[str, ...], row: dict[str, Any]) -> Key:
     return tuple(str(row[f"by_{name}"]) for name in by), str(row["unit_class"])
 
 
+_FORMS: Final = {"month": "%Y-%m", "day": "%Y-%m-%d", "hour": "%Y-%m-%dT%H:00Z"}
+
+
 def grouped_as(row: SliceRow, by: str) -> str:
     """The value of one grouping for a slice, as `queries.GROUPS` has it."""
-    if by in {"day", "hour"}:
-        form = "%Y-%m-%d" if by == "day" else "%Y-%m-%dT%H:00Z"
-        return datetime.fromtimestamp(row.from_ms / 1000, UTC).strftime(form)
+    if by in _FORMS:
+        return datetime.fromtimestamp(row.from_ms / 1000, UTC).strftime(_FORMS[by])
+    if by.startswith("label:"):
+        return row.labels.get(by.removeprefix("label:"), "")
     return str(getattr(row, "workload_class" if by == "class" else by))
 
 

@@ -1,0 +1,170 @@
+"""Statements that roll telemetry up: minutes, hours, and what leases made of what they held.
+
+Each recomputes a window whole and replaces what was there, so that it can be done again whenever
+something late comes, as from an agent's spool, and comes to the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from quintal.units import MS_PER_HOUR
+from quintal_metering.queries import Sql
+
+BACK_MS: Final = 300_000
+"""How far back a counter's last reading may lie to count its gain from there."""
+
+BUSY_READING: Final = "utilization_percent"
+
+
+@dataclass(frozen=True, slots=True)
+class MinutesAgain:
+    """Roll these minutes up again. Only `ok` enters; a gap stays a gap.
+
+    A counter's gain is what it grew by within one boot; where it fell, or the boot is another, a
+    new epoch began and the step between is unknown.
+    """
+
+    minutes: tuple[int, ...]
+    version: int
+
+    def sql(self) -> Sql:
+        """An insert from a select over the raw readings, each read once."""
+        text = """
+INSERT INTO telemetry_minute
+    (reading, node, device, minute_ms, samples, mean, low, high, gain, version)
+SELECT m.reading, m.node, m.device, m.minute_ms, m.samples, m.mean, m.low, m.high, g.gain,
+    {version:UInt64}
+FROM (
+    SELECT reading, node, device, minute_ms, count(good) AS samples, avgOrNull(good) AS mean,
+        minOrNull(good) AS low, maxOrNull(good) AS high
+    FROM (
+        SELECT reading, node, device, minute_ms, if(quality = 'ok', value, NULL) AS good
+        FROM telemetry_raw
+        WHERE minute_ms IN (SELECT arrayJoin({minutes:Array(Int64)})) AND quality != 'clock'
+        LIMIT 1 BY sequence, at_ms, device, reading
+    )
+    GROUP BY reading, node, device, minute_ms
+) AS m
+LEFT JOIN (
+    SELECT reading, node, device, minute_ms, sum(grown) AS gain
+    FROM (
+        SELECT reading, node, device, minute_ms,
+            if(boot_id = boot_before AND good >= before, toNullable(good - before), NULL) AS grown
+        FROM (
+            SELECT reading, node, device, minute_ms, boot_id, good,
+                lagInFrame(good, 1, good) OVER w AS before,
+                lagInFrame(boot_id, 1, '') OVER w AS boot_before
+            FROM (
+                SELECT reading, node, device, minute_ms, at_ms, boot_id,
+                    assumeNotNull(value) AS good
+                FROM telemetry_raw
+                WHERE minute_ms >= {first:Int64} AND minute_ms <= {last:Int64}
+                    AND match(reading, '_(joules|total|count)$')
+                    AND quality = 'ok' AND isNotNull(value)
+                LIMIT 1 BY sequence, at_ms, device, reading
+            )
+            WINDOW w AS (PARTITION BY reading, node, device ORDER BY at_ms
+                ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)
+        )
+        WHERE minute_ms IN (SELECT arrayJoin({minutes:Array(Int64)}))
+    )
+    WHERE isNotNull(grown)
+    GROUP BY reading, node, device, minute_ms
+) AS g ON m.reading = g.reading AND m.node = g.node AND m.device = g.device
+    AND m.minute_ms = g.minute_ms
+SETTINGS join_use_nulls = 1"""
+        bound = {"minutes": list(self.minutes), "version": self.version}
+        return text, {**bound, "first": min(self.minutes) - BACK_MS, "last": max(self.minutes)}
+
+
+@dataclass(frozen=True, slots=True)
+class HourAgain:
+    """Roll one hour up from its minutes."""
+
+    hour_ms: int
+    version: int
+
+    def sql(self) -> Sql:
+        """An insert from a select over the minutes' newest versions."""
+        text = """
+INSERT INTO telemetry_hour
+    (reading, node, device, hour_ms, minutes, samples, mean, low, high, gain, version)
+SELECT reading, node, device, {hour:Int64}, countIf(samples > 0), sum(samples) AS n,
+    if(n = 0, NULL, sum(mean * samples) / n), min(low), max(high), sum(gain), {version:UInt64}
+FROM telemetry_minute FINAL
+WHERE minute_ms >= {hour:Int64} AND minute_ms < {end:Int64}
+GROUP BY reading, node, device"""
+        bound = {"hour": self.hour_ms, "end": self.hour_ms + MS_PER_HOUR}
+        return text, {**bound, "version": self.version}
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseHourAgain:
+    """What each lease made of what it held in one hour: a report, never a bill.
+
+    Held, covered and busy in card-ms, by the parts that the lease has; covered is where there were
+    readings, and nothing is said of the rest. A device that several leases share has one reading:
+    each is told as its share of it, marked `device_level_only`.
+    """
+
+    hour_ms: int
+    version: int
+
+    def sql(self) -> Sql:
+        """An insert from a select over holdings, minutes and slices."""
+        text = """
+INSERT INTO lease_hours
+    (lease, tenant, project, workload_class, pool, model, hour_ms, held_ms, covered_ms, busy_ms,
+     device_level_only, cost, used_cost, currency, version)
+WITH held AS (
+    SELECT id, lease, tenant, project, workload_class, pool, model, node, device, parts,
+        greatest(started, {hour:Int64}) AS begins,
+        least(if(ended = 0, {end:Int64}, ended), {end:Int64}) AS ends
+    FROM (
+        SELECT id, any(lease) AS lease, any(tenant) AS tenant, any(project) AS project,
+            any(workload_class) AS workload_class, any(pool) AS pool, any(model) AS model,
+            any(node) AS node, any(device) AS device, any(parts) AS parts,
+            any(from_ms) AS started, argMax(to_ms, (sequence, to_ms)) AS ended
+        FROM holdings WHERE from_ms < {end:Int64} GROUP BY id
+    )
+    WHERE ends > begins
+), minutes AS (
+    SELECT node, device, minute_ms, mean FROM telemetry_minute FINAL
+    WHERE reading = {reading:String} AND samples > 0
+        AND minute_ms >= {hour:Int64} AND minute_ms < {end:Int64}
+), seen AS (
+    SELECT id, sum(lap) AS covered, sum(lap * mean / 100) AS busy
+    FROM (
+        SELECT held.id AS id, minutes.mean AS mean, greatest(0,
+            least(minutes.minute_ms + 60000, held.ends) - greatest(minutes.minute_ms, held.begins)
+        ) AS lap
+        FROM held INNER JOIN minutes ON held.node = minutes.node AND held.device = minutes.device
+    ) GROUP BY id
+), shared AS (
+    SELECT node, device FROM held GROUP BY node, device HAVING min(parts) < 1000000
+), costs AS (
+    SELECT lease, pool, model, sum(cost) AS cost, max(currency) AS currency
+    FROM (
+        SELECT * FROM slices WHERE from_ms >= {hour:Int64} AND from_ms < {end:Int64} LIMIT 1 BY id
+    ) GROUP BY lease, pool, model
+)
+SELECT held.lease, any(held.tenant), any(held.project), any(held.workload_class), held.pool,
+    held.model, {hour:Int64}, sum((held.ends - held.begins) * held.parts / 1000000),
+    sum(ifNull(seen.covered, 0) * held.parts / 1000000) AS covered_sum,
+    sum(ifNull(seen.busy, 0) * held.parts / 1000000) AS busy_sum,
+    max((held.node, held.device) IN (SELECT node, device FROM shared)),
+    toDecimal128(ifNull(any(costs.cost), 0), 9) AS money,
+    if(covered_sum > 0,
+       toNullable(toDecimal128(
+           money * toInt64(round(1000000 * busy_sum / covered_sum)) / 1000000, 9)), NULL),
+    ifNull(any(costs.currency), ''), {version:UInt64}
+FROM held
+LEFT JOIN seen ON held.id = seen.id
+LEFT JOIN costs ON held.lease = costs.lease AND held.pool = costs.pool
+    AND held.model = costs.model
+GROUP BY held.lease, held.pool, held.model
+SETTINGS join_use_nulls = 1"""
+        bound = {"hour": self.hour_ms, "end": self.hour_ms + MS_PER_HOUR}
+        return text, {**bound, "version": self.version, "reading": BUSY_READING}
