@@ -37,7 +37,7 @@ kind: Profil
 apiVersion: quintal/v2
 kind: Quota
 metadata: {name: a, lable: b}
-spec: {tenant: blue, caps: [{units: 1}]}
+spec: {tenant: green, caps: [{units: 1}]}
 """
     judgement = judge(SMALL_CATALOG, (file(text, "bad.yaml"),), (), NOW_MS)
     told = [(f.file, f.line, f.document, f.field, f.message) for f in judgement.faults]
@@ -60,6 +60,40 @@ spec: {tenant: blue, caps: [{units: 1}]}
         ("bad.yaml", 18, "Quota/a", "metadata.lable", "no such field; did you mean 'labels'?"),
         ("bad.yaml", 19, "Quota/a", "spec.caps.0", "a cap in units names its class"),
     ]  # fmt: skip
+    assert judgement.changes == ()
+
+
+def test_a_fault_hides_no_other_and_the_lines_stay_those_of_the_file() -> None:
+    text = """\
+apiVersion: quintal/v1
+kind: Quota
+metadata: {name: green}
+spec:
+  tenant: green
+  tenent: green
+  caps:
+  - {class: train_lm, units: 1}
+  - {class: train_llm, units: one}
+  - {class: train_llm, units: -1}
+  - {class: vision, units: 1}
+  - {model: big-80G, cards: 1}
+"""
+    found = [(f.line, f.field) for f in faults(text)]
+    assert found == [
+        (6, "spec.tenent"),
+        (8, "spec.caps.0.class"),
+        (9, "spec.caps.1.units"),
+        (10, "spec.caps.2.units"),
+        (12, "spec.caps.4.model"),
+    ]
+
+
+def test_a_tenant_with_a_misspelt_field_is_still_a_tenant_to_those_who_name_it() -> None:
+    tenant = document("Tenant", "red", "{tittle: Red}")
+    quota = document("Quota", "red", "{tenant: red, caps: []}")
+    judgement = judged(SMALL, tenant, quota)
+    assert [f.message for f in judgement.faults] == ["no such field; did you mean 'title'?"]
+    assert not judgement.ok
     assert judgement.changes == ()
 
 

@@ -59,10 +59,18 @@ def judge(
             if (message := known.wrong(kind, name)) is not None:
                 faults.append(_place(Finding(key, path, message), written))
     catalog = Catalog(tuple(whole.values()))
-    faults += [_place(finding, written) for finding in findings(catalog, now_ms)]
-    faults += [_place(finding, written) for finding in past(standing, catalog, now_ms)]
+    found = (*findings(catalog, now_ms), *past(standing, catalog, now_ms))
+    faults += [_place(finding, written) for finding in found if not _by_mending(finding, written)]
     order = sorted(faults, key=lambda f: (f.severity, f.file, f.line or 0, f.field))
-    return Judgement(whole, changes(standing.documents, whole), tuple(order[:FAULTS_MAX]))
+    wrong = any(fault.severity == "error" for fault in faults)
+    would = () if wrong else changes(standing.documents, whole)
+    return Judgement(whole, would, tuple(order[:FAULTS_MAX]))
+
+
+def _by_mending(finding: Finding, written: dict[Key, Sourced]) -> bool:
+    """What is merely odd may be so only since a faulty place was left out."""
+    sourced = written.get(finding.key)
+    return finding.warning and sourced is not None and sourced.mended is not None
 
 
 def _read(files: tuple[SourceFile, ...]) -> tuple[dict[Key, Sourced], list[Fault]]:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from quintal.contracts.catalog import Fault
 from quintal.contracts.documents import API_VERSION, SPECS, Document, Metadata
+from quintal_catalog.mending import Mended, mended
 from quintal_catalog.sources import Path, Source
 
 _TOP = ("apiVersion", "kind", "metadata", "spec")
@@ -22,9 +23,13 @@ class Sourced:
 
     document: Document
     source: Source
+    mended: Mended | None = None
+    """Where faults were left out of it: it can be judged, and not be applied."""
 
     def fault(self, path: Path, message: str, *, warning: bool = False) -> Fault:
         """Something wrong with this document at `path`."""
+        if self.mended is not None and path[:1] == ("spec",):
+            path = ("spec", *self.mended.written(path[1:]))
         return Fault(
             file=self.source.file,
             line=self.source.line(path),
@@ -49,7 +54,7 @@ def near(word: str, words: Iterable[str]) -> str:
 
 
 def document(source: Source) -> tuple[Sourced | None, list[Fault]]:
-    """The document of a source, or all that is wrong with it."""
+    """The document of a source, and all that is wrong with it; none where nothing can be read."""
     data = source.data
     if not isinstance(data, dict):
         return None, [_fault(source, (), "", "a document is a mapping with a kind and a spec")]
@@ -65,22 +70,37 @@ def document(source: Source) -> tuple[Sourced | None, list[Fault]]:
     name = metadata.get("name") if isinstance(metadata, dict) else None
     title = f"{kind}/{name}" if name else kind
     read: list[Any] = []
+    left: Mended | None = None
     for part, its_model in (("metadata", Metadata), ("spec", SPECS[kind])):
         if part not in data:
             continue
         try:
             read.append(its_model.model_validate(data[part]))
         except ValidationError as exc:
-            faults += [
-                _field_fault(source, part, its_model, title, error)
-                for error in exc.errors(include_url=False, include_context=False)
-            ]
-    if faults:
+            errors = exc.errors(include_url=False, include_context=False)
+            faults += [_field_fault(source, part, its_model, title, error) for error in errors]
+            made, rest = _without(its_model, data[part], errors)
+            left = rest if part == "spec" else left
+            if made is not None:
+                read.append(made)
+    if len(read) < 2:  # noqa: PLR2004 - metadata and spec
         return None, faults
-    made = Document.model_construct(
+    whole = Document.model_construct(
         api_version=API_VERSION, kind=kind, metadata=read[0], spec=read[1]
     )
-    return Sourced(made, source), []
+    return Sourced(whole, source, left), faults
+
+
+def _without(
+    model: type[BaseModel], data: Any, errors: Iterable[Any]
+) -> tuple[BaseModel | None, Mended]:
+    """What the part says where its faults are left out; none where it cannot do without."""
+    wrong = [(tuple(error["loc"]), error["type"] == "extra_forbidden") for error in errors]
+    left = mended(data, wrong)
+    try:
+        return model.model_validate(left.data), left
+    except ValidationError:
+        return None, left
 
 
 def _top(source: Source, data: dict[str, Any]) -> Iterator[Fault]:
