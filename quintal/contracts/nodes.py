@@ -188,7 +188,7 @@ class Telemetry(Event):
     columns: dict[str, tuple[float | int | None, ...]] = Field(default_factory=dict)
     """Reading (its unit in its name: `power_watts`) -> value per device."""
     qualities: dict[str, tuple[Quality, ...]] = Field(default_factory=dict)
-    """Only the columns in which some reading is not `ok`."""
+    """Only the columns in which some reading is not `ok`, up to the last that is not."""
 
 
 class HealthEvent(Event):

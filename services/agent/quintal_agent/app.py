@@ -91,6 +91,7 @@ class Agent:
         self._said_at_s = 0.0
         self._inventory_sequence = 0
         self._inventory_wanted = asyncio.Event()
+        self._looked = asyncio.Event()
         self.progress = dict.fromkeys(("looks", "bus"), self._clock.monotonic_s())
         """When each of the two loops last came round: what the watchdog is fed by."""
         self.ready = asyncio.Event()
@@ -102,7 +103,6 @@ class Agent:
         try:
             await self.lookout.start()
             await self.outbox.start()
-            await self._look()
             await until_one_ends(
                 stop, self._looks(stop), self._reach(stop), self.outbox.drain(stop)
             )
@@ -130,6 +130,7 @@ class Agent:
         )
         for request, handler in table:
             await bus.serve(request, handler)
+        await self._looked.wait()
         await self._say_inventory(bus)
         await self._beat()
         self.ready.set()
@@ -157,6 +158,8 @@ class Agent:
     async def _looks(self, stop: asyncio.Event) -> None:
         """The first sample follows the first inventory; then each node in its own phase."""
         period_s = self._settings.beats.telemetry_s
+        await self._look()
+        self._looked.set()
         await _either(self.ready, period_s)
         rest_s = period_s * share(self._settings.node)
         while not stop.is_set():

@@ -84,6 +84,7 @@ def telemetry(  # noqa: PLR0913 - what a message of readings is made of
 ) -> Telemetry:
     """One message: a column per reading, a value per device, qualities where not all are ok.
 
+    What a list of qualities does not reach is ok: most of a message's bytes would be that word.
     `extra` are readings that the agent itself takes of its devices, by device.
     """
     more = extra or {}
@@ -95,7 +96,9 @@ def telemetry(  # noqa: PLR0913 - what a message of readings is made of
         values = [row.get(name, _ABSENT) for row in rows]
         columns[name] = tuple(_usable(value) for value in values)
         column = tuple(Quality(value.quality) for value in values)
-        if any(quality is not Quality.OK for quality in column):
+        while column and column[-1] is Quality.OK:
+            column = column[:-1]
+        if column:
             qualities[name] = column
     return Telemetry(
         node=node,
