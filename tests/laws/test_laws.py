@@ -80,9 +80,7 @@ class Histories(RuleBasedStateMachine):
 
     def _ask(self, name: str, more: dict[str, object], *, cpu: bool) -> placement.PlaceAsk:
         more = {"ttl_ms": 30_000, **more, **(CPU if cpu else {})}
-        return placement.PlaceAsk.model_validate(
-            {"request_id": name, "profile": "train", **more}
-        )
+        return placement.PlaceAsk.model_validate({"request_id": name, "profile": "train", **more})
 
     def _whom(self, at: int) -> Replica | None:
         """Mostly whoever leads; sometimes one who may only think so."""
@@ -183,7 +181,9 @@ class Histories(RuleBasedStateMachine):
         outside = [le for le in self.house.told.values() if le.adopted or le.bind == "none"]
         leader = self.house.leader_or_elect()
         if outside and leader is not None:
-            self.house.start(leader, self.house.end(leader, outside[-1 - pick % len(outside)].lease))
+            self.house.start(
+                leader, self.house.end(leader, outside[-1 - pick % len(outside)].lease)
+            )
             self.house.loop.spin()
 
     # --- operators ----------------------------------------------------------------------------

@@ -199,6 +199,22 @@ def test_fp8_on_hardware_without_it_is_refused_and_the_alternative_named() -> No
     assert "precision fp8 is not in old; would pass: bf16" in said.message
 
 
+def test_what_only_another_image_could_mend_never_fits_and_is_the_submitters_move() -> None:
+    known = doc(
+        "Boundary",
+        "big-cuda",
+        models=["big"],
+        requires=[{"component": "runtime", "name": "cuda", "versions": ">=12"}],
+        source="CUDA release notes",
+    )
+    state = house(catalog(work("w", cuda("11.7")), known), a="515.48.07")
+    said = placed(state, workload="w")
+    assert isinstance(said, Refusal)
+    assert (said.code, said.verdict) == (Code.STACK_BLOCKED, "never_fits")
+    assert said.owner is Owner.SUBMITTER
+    assert "runtime cuda 11.7 is not >=12" in said.message
+
+
 def test_a_variant_that_fits_is_taken_where_the_first_one_does_not() -> None:
     newer = {**cuda("12.4"), "name": "new", "args": ["--new"]}
     older = {**cuda("11.7"), "name": "old", "args": ["--old"]}

@@ -1,0 +1,463 @@
+"""Histories written by hand, one for each way to break a law: what the generated ones come upon.
+
+Each file in `tests/mutants` breaks the placer once and names the test of here that must then fail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from quintal.contracts import ledger, placement
+from quintal.contracts.message import Refusal
+from quintal.units import MS_PER_HOUR
+from quintal_placer.engine.leases import State
+from tests.laws.house import House, Replica
+from tests.laws.virtual import BASE_MS
+
+pytestmark = pytest.mark.laws
+
+
+@pytest.fixture
+def house() -> Iterator[House]:
+    built = House()
+    yield built
+    try:
+        built.check()
+    finally:
+        built.close()
+
+
+def ask(request_id: str, **more: Any) -> placement.PlaceAsk:
+    return placement.PlaceAsk.model_validate(
+        {"request_id": request_id, "profile": "train", "ttl_ms": 30_000, **more}
+    )
+
+
+def leader(house: House) -> Replica:
+    found = house.leader
+    assert found is not None
+    return found
+
+
+def begun(house: House, request: placement.PlaceAsk, tenant: str = "ml") -> asyncio.Task[Any]:
+    """A request under way; the world goes on for a moment."""
+    replica = leader(house)
+    task = house.start(replica, house.place(replica, tenant, request))
+    house.loop.spin()
+    return task
+
+
+def answer(house: House, request: placement.PlaceAsk, tenant: str = "ml") -> Any:
+    task = begun(house, request, tenant)
+    house.loop.spin(3)
+    return task.result()
+
+
+def lease(house: House, request_id: str, tenant: str = "ml", **more: Any) -> placement.Lease:
+    found = answer(house, ask(request_id, **more), tenant)
+    assert isinstance(found, placement.Lease), found
+    return found
+
+
+def done(house: House, act: Callable[[Replica], Any]) -> Any:
+    """What the leader answers to an act."""
+    replica = leader(house)
+    task = house.start(replica, act(replica))
+    house.loop.spin()
+    return task.result()
+
+
+def release(house: House, its: placement.Lease) -> placement.Lease:
+    to_release = placement.ReleaseAsk(lease=its.lease)
+    found = done(house, lambda r: house.release(r, its.tenant, to_release))
+    assert isinstance(found, placement.Lease)
+    return found
+
+
+def state_of(house: House, its: placement.Lease) -> State:
+    return house.auditor.state.leases[its.lease].state
+
+
+def keys(its: placement.Lease) -> set[str]:
+    return {device.uuid for device in its.devices}
+
+
+BIG = {"accelerator": {"models": ["big-80"]}}
+
+
+# --- law 1 ------------------------------------------------------------------------------------
+
+
+def test_law_1_every_device_goes_to_one_lease_only(house: House) -> None:
+    found = [answer(house, ask(f"r{i}", **BIG), "ml") for i in range(8)]
+    leases = [one for one in found if isinstance(one, placement.Lease)]
+    assert len(set().union(*map(keys, leases))) == len(leases) == 5  # the cap in cards
+
+
+def test_law_1_a_cpu_adopted_as_a_device_is_not_given_by_the_core_as_well(house: House) -> None:
+    adopted = done(
+        house,
+        lambda r: house.adopt(
+            r,
+            placement.AdoptAsk.model_validate(
+                {
+                    "request_id": "a",
+                    "tenant": "ml",
+                    "node": "n4",
+                    "devices": ("CPU-n4",),
+                    "class": "train_llm",
+                }
+            ),
+        ),
+    )
+    assert isinstance(adopted, placement.Lease)
+    need = {"accelerator": {"vendors": ["amd"]}, "node": {"cpu_milli": 1_000}}
+    assert isinstance(answer(house, ask("r", **need)), Refusal)
+
+
+def test_a_released_device_is_given_again_only_after_its_agent_acknowledged(house: House) -> None:
+    first = lease(house, "one", cards=4, **BIG)
+    house.agents["n1"].mood = "silent, not done"
+    assert release(house, first).state == "ending"
+    house.pass_time(5)
+    assert isinstance(answer(house, ask("two", cards=4, **BIG)), Refusal)
+    house.agents["n1"].mood = "well"
+    for _ in range(4):
+        house.pass_time(5)
+    assert keys(lease(house, "three", cards=4, **BIG)) == keys(first)
+
+
+def test_an_expired_device_is_given_again_only_after_its_agent_acknowledged(house: House) -> None:
+    first = lease(house, "one", cards=4, **BIG)
+    house.agents["n1"].mood = "silent, not done"
+    for _ in range(8):
+        house.pass_time(5)
+    assert state_of(house, first) is State.ENDING
+    house.agents["n1"].mood = "slow"
+    house.heartbeat("n1")
+    assert isinstance(answer(house, ask("two", cards=4, **BIG)), Refusal)
+
+
+def test_an_unclear_bind_keeps_its_devices_until_the_agent_has_spoken(house: House) -> None:
+    house.agents["n2"].mood = "silent, done"
+    found = lease(house, "one", cards=2, **BIG)
+    assert {device.node for device in found.devices} == {"n1"}
+    held = [le for le in house.auditor.state.leases.values() if le.reason == "bind_unknown"]
+    assert [le.nodes for le in held] == [("n2",)]
+    assert held[0].state is State.ENDING
+
+
+# --- law 2 ------------------------------------------------------------------------------------
+
+
+def test_law_2_no_reply_leaves_before_the_append(house: House) -> None:
+    house.book.fates.append("held")
+    task = begun(house, ask("one", bind="none"))
+    assert not task.done()
+    house.book.deliver()
+    house.loop.spin()
+    assert isinstance(task.result(), placement.Lease)
+
+
+def test_law_2_a_reply_that_is_lost_is_asked_for_by_sending_the_same_group(house: House) -> None:
+    house.book.fates.extend(["reply lost", "reply lost"])
+    found = lease(house, "one", bind="none")
+    grants = [r for g in house.auditor.groups for r in g.transitions if r.kind == "granted"]
+    assert [grant.lease for grant in grants] == [found.lease]
+
+
+def test_law_2_an_append_that_a_read_does_not_show_is_not_taken_for_lost(house: House) -> None:
+    """It is on its way, and the next try finds it there."""
+    house.book.fates.extend(["late", "lost", "lost"])
+    task = begun(house, ask("one", bind="none"))
+    house.book.deliver()
+    house.loop.spin(2)
+    assert isinstance(task.result(), placement.Lease)
+
+
+def test_law_2_a_conflict_is_no_acknowledgement(house: House) -> None:
+    """The old leader wakes after a takeover: its client hears nothing from it."""
+    old = leader(house)
+    house.lead(1 - house.replicas.index(old))
+    assert leader(house) is not old
+    task = house.start(old, house.place(old, "ml", ask("one", bind="none")))
+    house.loop.spin(2)
+    assert task.cancelled() or not task.done() or task.result() is None
+    assert house.deposed == 1
+    assert old.promises is None
+
+
+def test_law_2_a_late_append_of_the_old_leader_meets_the_fence(house: House) -> None:
+    old = leader(house)
+    house.book.fates.extend(["late"])
+    house.start(old, house.place(old, "ml", ask("one", bind="none")))
+    house.loop.spin(0.01)
+    stored = len(house.book.messages)
+    new = house.replicas[1 - house.replicas.index(old)]
+    old.stop()
+    house.start(new, new.take_over())
+    house.loop.spin()
+    house.book.deliver()
+    assert [g.writer for g in house.auditor.groups[stored:]][0] == new.name
+    assert not house.auditor.state.live
+
+
+def test_law_2_an_acknowledged_deadline_outlasts_a_takeover(house: House) -> None:
+    """Renewals are not in the ledger: the new leader gives one full ttl from its takeover."""
+    first = lease(house, "one")
+    house.pass_time(5)
+    house.pass_time(20)
+    renewed = done(house, lambda r: house.renew(r, "ml", placement.RenewAsk(lease=first.lease)))
+    assert renewed.expires_in_ms == 30_000
+    house.lead(1)
+    for _ in range(5):
+        house.pass_time(5)
+    assert state_of(house, first) is State.BOUND
+    for _ in range(3):
+        house.pass_time(5)
+    assert state_of(house, first) in {State.ENDING, State.ENDED}
+
+
+def test_law_2_nothing_expires_while_nothing_can_be_appended(house: House) -> None:
+    first = lease(house, "one")
+    house.pass_time(5)
+    house.book.fates.extend(["full"] * 60)
+    house.operate(lambda state, at_ms: [ledger.Tick(at_ms=at_ms)])
+    house.loop.spin(62)
+    for _ in range(3):
+        house.pass_time(5)
+    assert state_of(house, first) is State.BOUND
+
+
+# --- law 3 ------------------------------------------------------------------------------------
+
+
+def test_law_3_the_same_request_is_the_same_lease_also_after_a_takeover(house: House) -> None:
+    first = lease(house, "one")
+    assert lease(house, "one").lease == first.lease
+    house.lead(1)
+    assert lease(house, "one").lease == first.lease
+    assert len(house.auditor.state.live) == 1
+
+
+def test_law_3_other_content_under_the_same_id_is_a_conflict(house: House) -> None:
+    lease(house, "one")
+    found = answer(house, ask("one", cards=2))
+    assert isinstance(found, Refusal)
+    assert found.code == "conflict"
+
+
+def test_law_3_another_tenants_id_is_another_request(house: House) -> None:
+    assert lease(house, "one", "ml").lease != lease(house, "one", "bio", cards=2).lease
+
+
+def test_law_3_a_refusal_and_a_dry_run_consume_no_id(house: House) -> None:
+    assert isinstance(answer(house, ask("one", cards=8)), Refusal)
+    assert isinstance(answer(house, ask("one", cards=2)), placement.Lease)
+
+
+def test_law_3_a_request_whose_lease_was_never_bound_may_be_asked_again(house: House) -> None:
+    for agent in house.agents.values():
+        agent.mood = "absent"
+    assert isinstance(answer(house, ask("one")), Refusal)
+    for agent in house.agents.values():
+        agent.mood = "well"
+    assert isinstance(answer(house, ask("one", cards=2)), placement.Lease)
+
+
+# --- law 4 ------------------------------------------------------------------------------------
+
+
+def test_law_4_requests_at_once_do_not_pass_a_cap_together(house: House) -> None:
+    replica = leader(house)
+    tasks = [
+        house.start(replica, house.place(replica, "bio", ask(f"r{i}", **BIG))) for i in range(6)
+    ]
+    house.loop.spin(3)
+    granted = [t.result() for t in tasks if isinstance(t.result(), placement.Lease)]
+    assert len(granted) == 3
+    refused = [t.result() for t in tasks if isinstance(t.result(), Refusal)]
+    assert {r.code.value for r in refused} == {"quota_exceeded"}
+
+
+def test_law_4_a_cap_in_cards_holds_where_units_would_do(house: House) -> None:
+    assert isinstance(answer(house, ask("one", cards=4, **BIG)), placement.Lease)
+    found = answer(house, ask("two", cards=2, **BIG))
+    assert isinstance(found, Refusal)
+    assert found.code == "model_quota_exceeded"
+
+
+def test_law_4_an_ending_lease_holds_no_quota_and_wakes_the_queue(house: House) -> None:
+    """Its agent is silent: the devices wait, and the quota is free for others at once."""
+    first = lease(house, "one", "bio", cards=2, **BIG)
+    node = first.devices[0].node
+    waiting = answer(
+        house, ask("two", cards=2, wait={"mode": "queue", "deadline_ms": 60_000}, **BIG), "bio"
+    )
+    assert isinstance(waiting, placement.Pending)
+    house.pass_time(1)
+    house.agents[node].mood = "silent, not done"
+    assert release(house, first).state == "ending"
+    house.pass_time(1)
+    assert house.auditor.state.leases[waiting.lease].state is State.BOUND
+
+
+# --- law 5 ------------------------------------------------------------------------------------
+
+
+def test_law_5_a_gang_is_whole_or_nothing(house: House) -> None:
+    """Case E01, too: of two gangs that each need all, one is complete and one holds nothing."""
+    wait = {"mode": "queue", "deadline_ms": 60_000}
+    whole = answer(house, ask("one", cards=2, nodes=2, wait=wait, **BIG))
+    assert isinstance(whole, placement.Lease)
+    assert {device.node for device in whole.devices} == {"n1", "n2"}
+    waits = answer(house, ask("two", cards=2, nodes=2, wait=wait, **BIG), "bio")
+    assert not isinstance(waits, placement.Lease)
+    free = [d for n in house.auditor.state.fleet.nodes.values() for d in n.devices.values()]
+    assert {d.holder for d in free} == {None, whole.lease}
+
+
+def test_law_5_a_gang_of_which_one_agent_refuses_holds_nothing(house: House) -> None:
+    house.agents["n2"].mood = "refuses"
+    found = answer(house, ask("one", cards=2, nodes=2, **BIG))
+    assert isinstance(found, Refusal)
+    begun(house, ask("two", cards=4, **BIG))  # what n1 still runs is not handed to anybody else
+    for _ in range(3):
+        house.pass_time(5)
+    assert not house.agents["n1"].leases
+    devices = [d for n in house.auditor.state.fleet.nodes.values() for d in n.devices.values()]
+    assert all(device.holder is None for device in devices)
+
+
+# --- law 6 ------------------------------------------------------------------------------------
+
+
+def test_law_6_nothing_goes_to_a_cordoned_node(house: House) -> None:
+    house.cordon("n1", on=True)
+    house.loop.spin()
+    found = answer(house, ask("one", cards=4, **BIG))
+    assert isinstance(found, Refusal)
+    assert found.code == "cordoned"
+
+
+def test_law_6_a_device_that_an_agent_refused_is_nobodys_until_it_is_cleared(
+    house: House,
+) -> None:
+    house.agents["n2"].mood = "refuses"
+    found = lease(house, "one", cards=2, **BIG)
+    assert {device.node for device in found.devices} == {"n1"}
+    disputed = house.auditor.state.fleet.nodes["n2"].devices.values()
+    assert all(device.disputed for device in disputed)
+
+
+def test_law_6_a_card_seen_on_two_nodes_is_granted_on_neither(house: House) -> None:
+    """Also where one of the two was lost when the other reported it, and comes back."""
+    for _ in range(2):
+        house.agents["n2"].mood = "silent, not done"
+        for _ in range(4):
+            house.pass_time(7)
+    assert house.auditor.state.fleet.nodes["n2"].liveness == "lost"
+    mine = house.agents["n1"].devices
+    house.agents["n1"].devices = (*mine, house.agents["n2"].devices[0])
+    house.report("n1")
+    house.loop.spin()
+    house.agents["n2"].mood = "well"
+    for _ in range(4):
+        house.pass_time(3)
+    nodes = house.auditor.state.fleet.nodes
+    assert nodes["n2"].liveness == "ready"
+    uuid = house.agents["n2"].devices[0].uuid
+    assert nodes["n1"].devices[uuid].disputed
+    assert nodes["n2"].devices[uuid].disputed
+
+
+# --- laws 8 and 9, the placer's part ----------------------------------------------------------
+
+
+def test_law_8_an_expiry_counts_as_of_its_deadline(house: House) -> None:
+    first = lease(house, "one")
+    house.pass_time(33)
+    ended = house.auditor.state.leases[first.lease]
+    granted = next(r for g in house.auditor.groups for r in g.transitions if r.kind == "granted")
+    assert ended.effective_ms == granted.at_ms + 30_000
+    assert ended.ending_ms is not None
+    assert ended.ending_ms > ended.effective_ms
+
+
+def test_law_8_a_reboot_counts_as_of_the_last_heartbeat(house: House) -> None:
+    first = lease(house, "one", ttl_ms=60_000)
+    node = first.devices[0].node
+    house.pass_time(2)
+    heard_ms = leader(house).state.fleet.nodes[node].heard_ms
+    house.loop.spin(5)
+    house.gone.add(node)
+    house.agents[node].reboot()
+    house.report(node)
+    house.loop.spin()
+    assert house.auditor.state.leases[first.lease].effective_ms == heard_ms
+    assert state_of(house, first) is State.ENDED
+
+
+def test_law_9_every_full_hour_has_its_census_also_over_a_takeover(house: House) -> None:
+    hour_ms = (BASE_MS // MS_PER_HOUR + 1) * MS_PER_HOUR
+    left_s = (hour_ms - house.auditor.state.at_ms) / 1000
+    house.loop.spin(left_s - 10)
+    house.operate(lambda state, at_ms: [ledger.Tick(at_ms=at_ms)])
+    house.loop.spin(1)
+    house.replicas[0].stop()
+    house.loop.spin(20)
+    house.lead(1)
+    records = [r for g in house.auditor.groups for r in g.transitions]
+    censuses = [r for r in records if isinstance(r, ledger.Census)]
+    assert [c.at_ms for c in censuses] == [hour_ms]
+    assert sum(row.total for row in censuses[0].rows) == 12_000_000
+
+
+# --- law 11 -----------------------------------------------------------------------------------
+
+
+def test_law_11_a_snapshot_keeps_who_cordoned_what_and_who_waits(house: House) -> None:
+    lease(house, "one", cards=4, **BIG)
+    house.cordon("n2", on=True)
+    wait = {"mode": "queue", "deadline_ms": 60_000}
+    assert isinstance(answer(house, ask("two", cards=2, wait=wait, **BIG)), placement.Pending)
+    house.check_replay()
+
+
+def test_law_11_a_lease_that_waited_and_took_what_an_older_one_left_is_restored(
+    house: House,
+) -> None:
+    """Snapshots list leases by when they took devices, not by when they asked."""
+    first = lease(house, "one", cards=4, **BIG)
+    wait = {"mode": "queue", "deadline_ms": 60_000}
+    waits = answer(house, ask("two", cards=2, constraints={"nodes": ["n1"]}, wait=wait, **BIG))
+    assert isinstance(waits, placement.Pending)
+    release(house, first)
+    promises = leader(house).promises
+    assert promises is not None
+    house.loop.act(lambda: promises.ends.send_ends(house.loop.time()))
+    house.loop.spin()
+    gang = lease(house, "three", cards=2, nodes=2, **BIG)
+    house.agents["n2"].mood = "silent, not done"
+    release(house, gang)
+    for _ in range(2):
+        house.pass_time(1)
+    assert house.auditor.state.leases[waits.lease].state is State.BOUND
+    assert house.auditor.state.leases[gang.lease].waiting == {"n2"}
+    assert keys(gang) & {d.uuid for d in house.auditor.state.leases[waits.lease].devices}
+    house.check_replay()
+
+
+def test_law_11_equal_choices_fall_to_names_and_not_to_the_order_of_history(house: House) -> None:
+    """n2 and n1 change places in the index; what is chosen stays."""
+    house.cordon("n2", on=True)
+    house.cordon("n1", on=True)
+    house.loop.spin()
+    house.cordon("n1", on=False)
+    house.cordon("n2", on=False)
+    house.loop.spin()
+    house.check_replay()
