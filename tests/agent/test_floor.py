@@ -177,3 +177,4 @@ def test_a_vendor_without_a_sign_of_life_is_not_looked_for(tmp_path: Path) -> No
     assert has_sign("aws", str(tmp_path))
     assert not has_sign("metax", str(tmp_path))
     assert has_sign("cpu", str(tmp_path))
+    assert has_sign("a-third-party", str(tmp_path))

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from quintal_agent.probes.pci import VENDORS
+
 SIGNS: Final[Mapping[str, tuple[str, ...]]] = {
     "amd": ("kfd",),
     "intel": ("dri/renderD*",),
@@ -27,8 +29,11 @@ not, its probe says so once and rests for minutes."""
 
 
 def has_sign(vendor: str, dev: str = "/dev") -> bool:
-    """Whether it is worth starting the vendor's probe although the bus shows nothing of it."""
-    if vendor in _ALWAYS:
+    """Whether it is worth starting the vendor's probe although the bus shows nothing of it.
+
+    Of a vendor that a third party added nothing is known here: its probe always looks itself.
+    """
+    if vendor in _ALWAYS or vendor not in VENDORS.keys() | SIGNS.keys():
         return True
     folder = Path(dev)
     return any(next(folder.glob(name), None) is not None for name in SIGNS.get(vendor, ()))
