@@ -54,6 +54,7 @@ class _Finding:
     owner: str = ""
 
 
+_OUTSIDE = "outside the request's constraints"
 _FREE = "free, but too few such nodes for the gang"
 
 _STACK = ("stack_blocked", "stack_unknown")
@@ -80,7 +81,7 @@ def why(fleet: Fleet, ask: Ask, barred: str = "") -> Why:
     ever: dict[tuple[int, str, str], int] = {}
     free: dict[tuple[int, str, str], int] = {}
     mending: dict[str, int] = {}
-    stacks: set[str] = set()
+    stacks: set[tuple[str, str]] = set()
     each = (
         (node, key, finding)
         for node in fleet.nodes.values()
@@ -93,7 +94,7 @@ def why(fleet: Fleet, ask: Ask, barred: str = "") -> Why:
         if finding.code == _NEVER:
             continue
         if finding.code in _STACK:
-            stacks.add(finding.code)
+            stacks.add((finding.code, finding.owner))
         else:
             ever[key] = ever.get(key, 0) + 1
             free[key] = free.get(key, 0) + finding.free
@@ -103,15 +104,17 @@ def why(fleet: Fleet, ask: Ask, barred: str = "") -> Why:
     possible = [key for key, count in ever.items() if count >= ask.options[key[0]].nodes]
     if not possible and not stacks:
         return Why(_NEVER, True, _never_message(ask, causes, ever), causes)  # noqa: FBT003
-    code = _code(ask, possible, free, mending) if possible else min(stacks)
+    code = _code(ask, possible, free, mending) if possible else min(stacks)[0]
     if code in _STACK:
-        return _stack_why(code, causes)
+        # What the image itself would have to change, no wait and no upgrade of a node will mend.
+        never = not possible and {owner for _, owner in stacks} == {"submitter"}
+        return _stack_why(code, causes, never=never)
     return Why(code, False, _MESSAGES[code], causes)  # noqa: FBT003
 
 
-def _stack_why(code: str, causes: tuple[Cause, ...]) -> Why:
+def _stack_why(code: str, causes: tuple[Cause, ...], *, never: bool) -> Why:
     told = next((cause.message for cause in causes if cause.code == code), "")
-    return Why(code, False, f"{_MESSAGES[code]}: {told}", causes)  # noqa: FBT003
+    return Why(code, never, f"{_MESSAGES[code]}: {told}", causes)
 
 
 def barred(fleet: Fleet, ask: Ask) -> tuple[Cause, ...]:
@@ -180,7 +183,17 @@ def _gather(nearest: dict[str, _Finding]) -> tuple[Cause, ...]:
         for (code, message, pool, owner), names in groups.items()
     ]
     return tuple(
-        sorted(causes, key=lambda c: (_order(c.code), -c.count, c.pool, c.code, c.message))
+        sorted(
+            causes,
+            key=lambda c: (
+                _order(c.code),
+                c.message == _OUTSIDE,
+                -c.count,
+                c.pool,
+                c.code,
+                c.message,
+            ),
+        )
     )
 
 
@@ -241,7 +254,7 @@ def _finding(  # noqa: C901, PLR0911, PLR0912 - a list of cases, each a line
     if shelf.pool in ask.closed_pools:
         return never(1, "its pool is not open to the tenant")
     if not inside(ask, shelf) or (ask.nodes and node.name not in ask.nodes):
-        return never(2, "outside the request's constraints")
+        return never(2, _OUTSIDE)
     if offer.legal_counts and option.cards not in offer.legal_counts:
         legal = ", ".join(map(str, offer.legal_counts))
         return never(3, f"{offer.model} is granted by {legal} only")
