@@ -11,6 +11,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any, Final
 
+from quintal.roofline import Figures, estimate
 from tools import starter_tables as tables
 
 REFERENCE: Final = "nvidia-h100-sxm5-80gb"
@@ -24,7 +25,7 @@ Row = dict[str, str]
 def ratings_of(row: Row, ratings: list[Row], share: int) -> list[dict[str, Any]]:
     """All ratings of a model, for one device as its tool counts them."""
     cores, threads = _cores(row)
-    made = [_rating(row["key"], rating, share, cores * threads) for rating in ratings]
+    made = [_rating(row, rating, share, cores * threads) for rating in ratings]
     made += _without_fp4(row, made)
     if row["form_factor"] != "MIG" and (rating := _scientific(row, share, cores * threads)):
         made.append(rating)
@@ -41,8 +42,8 @@ def _cores(row: Row) -> tuple[int, int]:
     return int(row["variant"].split()[0]), tables.X86_THREADS
 
 
-def _rating(key: str, rating: Row, share: int, threads: int) -> dict[str, Any]:
-    text = rating["provenance"]
+def _rating(row: Row, rating: Row, share: int, threads: int) -> dict[str, Any]:
+    key, text = row["key"], rating["provenance"]
     made: dict[str, Any] = {
         "class": tables.CLASSES.get(rating["rating_class"], rating["rating_class"]),
         "value": step(rating["rating_vs_h100_sxm"], share * threads),
@@ -58,11 +59,38 @@ def _rating(key: str, rating: Row, share: int, threads: int) -> dict[str, Any]:
         )
     else:
         made["provenance"] = "derived" if text.startswith("derived") else "roofline"
-        made["evidence"] = text
+        made["evidence"] = _estimate(row, made) or text
     if key == REFERENCE:
         made |= {"value": Decimal(1), "low80": Decimal(1), "high80": Decimal(1)}
         made["evidence"] += "; 1 by definition"
     return _counted(made, share, threads)
+
+
+def _estimate(row: Row, made: dict[str, Any]) -> str | None:
+    """What the formula says of itself, where the table's figure is the formula's."""
+    if made["provenance"] != "roofline" or row["key"].startswith("cpu-"):
+        return None
+    columns = {p: f"{p}_tops" if p == "int8" else f"{p}_tflops" for p in _PEAKS}
+    link = _known(row["interconnect_bandwidth_gbs"])
+    if link is not None and row["interconnect_convention"].startswith("unidirectional"):
+        link *= 2
+    figures = Figures(
+        tflops={p: value for p, c in columns.items() if (value := _known(row[c])) is not None},
+        bandwidth_gbs=_known(row["memory_bandwidth_gbs"]),
+        interconnect_gbs=link,
+        watts=_known(row["tdp_w"]),
+        cuda=row["runtime"].startswith("cuda"),
+        confidence=row["confidence"],
+    )
+    found = estimate(figures, made["class"])
+    return found.evidence if found is not None else None
+
+
+_PEAKS: Final = ("fp16", "bf16", "fp8", "int8", "fp4")
+
+
+def _known(text: str) -> Decimal | None:
+    return Decimal(text) if text else None
 
 
 def _counted(made: dict[str, Any], share: int, threads: int) -> dict[str, Any]:
