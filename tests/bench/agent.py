@@ -89,6 +89,7 @@ async def measure(window_s: float) -> None:
             while not inventories:
                 await asyncio.sleep(0.01)
             heard_s = inventories[0][0] - began
+            start_cpu_s = cost(psutil.Process(process.pid))[0]
             devices = [d for d in inventories[0][1].devices if d.vendor == "nvidia"]
             await asyncio.sleep(WARM_S)
             tree = psutil.Process(process.pid)
@@ -112,6 +113,9 @@ async def measure(window_s: float) -> None:
     print(f"  memory (RSS, summed) {after[1]:6.1f} MiB  shared pages counted in each process")
     print(f"  memory grew          {after[2] - before[2]:+6.1f} MiB")
     print(f"  first inventory      {heard_s:6.2f} s    bound {BOUND_INVENTORY_S} s")
+    print(
+        f"    of that, processor {start_cpu_s:6.2f} s    load {os.getloadavg()[0]:.1f} on this machine"
+    )
     print(f"  telemetry message    {max(sizes):6d} B    bound {BOUND_TELEMETRY_BYTES} B")
 
 
