@@ -11,7 +11,6 @@ Buckets are ordered by node name, so that a fleet rebuilt from a snapshot decide
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -140,15 +139,15 @@ class Fleet:
         """Grows with every change that could change an answer."""
         self._shelves: dict[Shelf, SortedDict[int, SortedSet[str]]] = {}
         self._filed: dict[str, dict[Shelf, int]] = {}
-        self._kinds: dict[str, frozenset[tuple[str, str]]] = {}
-        self._kind_counts: Counter[tuple[str, str]] = Counter()
-        self._kinds_told: frozenset[tuple[str, str]] | None = None
+        self._having: dict[tuple[str, str, str], SortedSet[str]] = {}
+        self._known: dict[str, frozenset[tuple[str, str, str]]] = {}
+        self._kinds: frozenset[tuple[str, str]] | None = None
 
     def touch(self, name: str) -> None:
         """File the node anew: its facts, its devices or their holders changed."""
         self.version += 1
         node = self.nodes.get(name)
-        self._count_kinds(name, node)
+        self._know(name, node)
         wanted = self._count(node) if node is not None and node.open else {}
         filed = self._filed.get(name, {})
         if wanted == filed:
@@ -164,24 +163,32 @@ class Fleet:
 
     def kinds(self) -> frozenset[tuple[str, str]]:
         """(model, software) of every pair that the fleet has, held or not."""
-        if self._kinds_told is None:
-            self._kinds_told = frozenset(self._kind_counts)
-        return self._kinds_told
+        if self._kinds is None:
+            self._kinds = frozenset((model, software) for model, software, _ in self._having)
+        return self._kinds
 
-    def _count_kinds(self, name: str, node: Node | None) -> None:
+    def having(self) -> Iterator[tuple[tuple[str, str, str], SortedSet[str]]]:
+        """(model, software, pool) -> the nodes that have such a device, held or not."""
+        return iter(self._having.items())
+
+    def _know(self, name: str, node: Node | None) -> None:
+        """Keep what the node has apart from who holds it; that changes seldom."""
         has = (
-            frozenset((device.model or "", node.software) for device in node.devices.values())
+            frozenset((d.model or "", node.software, d.pool) for d in node.devices.values())
             if node is not None
             else frozenset()
         )
-        had = self._kinds.get(name, frozenset())
+        had = self._known.get(name, frozenset())
         if has == had:
             return
-        self._kind_counts.subtract(had - has)
-        self._kind_counts.update(has - had)
-        self._kind_counts = +self._kind_counts
-        self._kinds[name] = has
-        self._kinds_told = None
+        for each in had - has:
+            self._having[each].discard(name)
+            if not self._having[each]:
+                del self._having[each]
+        for each in has - had:
+            self._having.setdefault(each, SortedSet()).add(name)
+        self._known[name] = has
+        self._kinds = None
 
     def _take(self, shelf: Shelf, count: int, name: str) -> None:
         buckets = self._shelves[shelf]

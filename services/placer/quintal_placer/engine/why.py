@@ -118,19 +118,24 @@ def _stack_why(code: str, causes: tuple[Cause, ...], *, never: bool) -> Why:
 
 
 def barred(fleet: Fleet, ask: Ask) -> tuple[Cause, ...]:
-    """Nodes whose software, or whose pool's approval, keeps them out, though others would do."""
-    nearest: dict[str, _Finding] = {}
+    """Nodes whose software, or whose pool's approval, keeps them out, though others would do.
+
+    By the index alone: it is told beside every grant of a workload.
+    """
+    causes: dict[tuple[str, str, str], Cause] = {}
     for option in ask.options:
-        if not (option.bars or option.unapproved):
-            continue
-        for node in fleet.nodes.values():
-            for device in node.devices.values():
-                if device.pool in ask.closed_pools:
-                    continue
-                shelf = Shelf(device.pool, device.model or "", node.stack)
-                if (bar := _bar(option, shelf)) is not None:
-                    nearest.setdefault(node.name, bar)
-    return _gather(nearest)
+        reasons = {(bar.model, bar.software): bar for bar in option.bars}
+        closed = dict(option.unapproved)
+        for (model, software, pool), nodes in fleet.having():
+            bar = reasons.get((model, software))
+            if pool in ask.closed_pools or (bar is None and pool not in closed):
+                continue
+            code, message, owner = (
+                (bar.code, bar.message, bar.owner) if bar else (_STACK[0], closed[pool], "catalog")
+            )
+            cause = Cause(code, message, pool, len(nodes), tuple(nodes[:NAMES_MAX]), owner)
+            causes.setdefault((model, software, pool), cause)
+    return tuple(sorted(causes.values(), key=lambda c: (-c.count, c.pool, c.code, c.message)))
 
 
 _MESSAGES = {
