@@ -74,7 +74,7 @@ _MONITOR: Final = {
 
 def recognises(data: bytes) -> bool:
     """Whether amd-smi printed it."""
-    said = captured.text(data)[:65_536]
+    said = captured.head(data)
     if _PROMPT.search(said) or _STATUS.search(said):
         return "TABLE:" not in said
     if re.search(r"^\s*[\[{]", said, re.MULTILINE):

@@ -32,7 +32,7 @@ _FIRMWARE_RANGE: Final = re.compile(r"\[([\d.]+),([\d.]+)\]")
 
 def recognises(data: bytes) -> bool:
     """Whether it is such a page, a mapping or a version file."""
-    said = captured.text(data)[:65_536]
+    said = captured.head(data)
     return (
         re.search(r"^\s*NPU ID\s*:\s*\d", said, re.MULTILINE) is not None
         or ("Chip Logic ID" in said and "NPU ID" in said)

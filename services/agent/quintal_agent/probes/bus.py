@@ -36,7 +36,7 @@ def recognises(data: bytes) -> bool:
     """Whether it is one of them."""
     if data.startswith(_MAGIC) or data[257:262] == b"ustar":
         return True
-    said = captured.text(data)[:65_536]
+    said = captured.head(data)
     return _LSPCI.search(said) is not None or "<topology" in said[:2_000]
 
 

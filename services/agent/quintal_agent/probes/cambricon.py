@@ -11,7 +11,7 @@ from quintal_agent.probes.probe import Device, Observation
 
 def recognises(data: bytes) -> bool:
     """Whether cnmon's banner is there."""
-    return "CNMON" in captured.text(data)[:65_536]
+    return "CNMON" in captured.head(data)
 
 
 def parse(data: bytes) -> Observation:

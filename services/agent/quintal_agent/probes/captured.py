@@ -29,6 +29,10 @@ RAW_MAX: Final = 64 * 1024
 """So much of a text that was not understood is kept."""
 
 _ANSI: Final = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07|\x1b.")
+_RUN: Final = re.compile(r"(\w{256})\w+")
+"""No tool prints a word or number of that length; a search for one would take long."""
+_HEAD_MAX: Final = 65_536
+_LINE_MAX: Final = 4_096
 _BOX: Final = str.maketrans("│┃║", "|||")
 _RULE: Final = frozenset("+-=|─━═┏┓┗┛┡┩╇╈┬┴┼╭╮╰╯┳┻╋┠┨└┘├┤┌┐ *")
 _ADDRESS: Final = re.compile(
@@ -52,7 +56,15 @@ def text(data: bytes) -> str:
 
 def plain(said: str) -> str:
     """Without escape codes, NULs and carriage returns."""
-    return _ANSI.sub("", said).replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
+    told = _ANSI.sub("", said).replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
+    return _RUN.sub(r"\1", told)
+
+
+@lru_cache(maxsize=2)
+def head(data: bytes) -> str:
+    """The beginning of the text, its lines cut: enough to tell whose it is, and soon read."""
+    begin = text(data)[:_HEAD_MAX]
+    return "\n".join(line[:_LINE_MAX] for line in begin.split("\n"))
 
 
 def is_rule(line: str) -> bool:
@@ -204,11 +216,7 @@ def observed(  # noqa: PLR0913 - what an observation is made of
     events: Sequence[Event] = (),
 ) -> Observation:
     """An observation in which no two devices bear one name."""
-    counts = Counter(device.uuid for device in devices)
-    told = tuple(
-        replace(device, uuid=_apart(device)) if counts[device.uuid] > 1 else device
-        for device in devices
-    )
+    told = tuple(_apart(devices))
     return Observation(
         vendor,
         tool,
@@ -222,11 +230,18 @@ def observed(  # noqa: PLR0913 - what an observation is made of
     )
 
 
-def _apart(device: Device) -> str:
-    """A board's code is no identity where two devices bear it."""
-    if device.uuid.startswith(PCI_IDENTITY) or device.pci_address is None:
-        return f"{device.uuid}-{device.index}"
-    return PCI_IDENTITY + device.pci_address
+def _apart(devices: Sequence[Device]) -> Iterator[Device]:
+    """A board's code is no identity where two devices bear it: the address is, or the place."""
+    counts = Counter(device.uuid for device in devices)
+    taken: set[str] = set()
+    for place, device in enumerate(devices):
+        uuid = device.uuid
+        if counts[uuid] > 1 and device.pci_address and not uuid.startswith(PCI_IDENTITY):
+            uuid = PCI_IDENTITY + device.pci_address
+        if uuid in taken or (counts[device.uuid] > 1 and uuid == device.uuid):
+            uuid = f"{uuid}-{place}"
+        taken.add(uuid)
+        yield device if uuid == device.uuid else replace(device, uuid=uuid)
 
 
 def refused(vendor: str, tool: str, why: str, said: str) -> Observation:

@@ -23,7 +23,7 @@ _DMON: Final = {
 
 def recognises(data: bytes) -> bool:
     """Whether efsmi's banner or dmon's header is there."""
-    said = captured.text(data)[:65_536]
+    said = captured.head(data)
     return "Enflame System Management" in said or "EFSMI" in said or "*Dev Pwr" in said
 
 

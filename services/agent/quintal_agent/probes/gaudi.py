@@ -10,13 +10,13 @@ from quintal_agent.probes import boxes, captured, tool, values
 from quintal_agent.probes.boxes import Group, Sheet
 from quintal_agent.probes.probe import Device, Observation
 
-_CSV: Final = re.compile(r"^.*\bHL-\d{3}\w*.*,.*\d+ MiB.*,", re.MULTILINE)
-
 
 def recognises(data: bytes) -> bool:
     """Whether hl-smi printed it."""
-    said = captured.text(data)[:65_536]
-    return "HL-SMI" in said or _CSV.search(said) is not None
+    said = captured.head(data)
+    return "HL-SMI" in said or any(
+        "HL-" in line and " MiB" in line and "," in line for line in said.splitlines()
+    )
 
 
 def parse(data: bytes) -> Observation:

@@ -17,14 +17,15 @@ _XID: Final = re.compile(
     r"(?:, pid=('<unknown>'|<unknown>|\d+))?(?:, name=(<unknown>|[^,\n]*))?"
 )
 _LINE: Final = re.compile(
-    r"NVRM: |^\d+,\d+,\d+,[-c];|^\[ *\d+\.\d+\] |\w+ *:\w+ *: \d{4}-\d\d-\d\dT|\[tid \d+\]",
+    r"NVRM: |^\d+,\d+,\d+,[-c];|^\[ *\d+\.\d+\] |"
+    r"^\w{1,16} *:\w{1,16} *: \d{4}-\d\d-\d\dT|\[tid \d+\]",
     re.MULTILINE,
 )
 
 
 def recognises(data: bytes) -> bool:
     """Whether it is a log of the kernel or of NVIDIA's fabric manager."""
-    return _LINE.search(captured.text(data)[:65_536]) is not None
+    return _LINE.search(captured.head(data)) is not None
 
 
 def parse(data: bytes) -> Observation:

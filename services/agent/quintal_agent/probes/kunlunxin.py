@@ -14,7 +14,7 @@ from quintal_agent.probes.probe import Device, Observation, Process
 
 def recognises(data: bytes) -> bool:
     """Whether the header of its table is there."""
-    said = captured.text(data)[:65_536]
+    said = captured.head(data)
     return re.search(r"\|\s*DevID\s*\|.*\bL3\b", said) is not None
 
 

@@ -14,7 +14,7 @@ _LANES: Final = re.compile(r"(\d{1,2})x\((\d{1,2})x\)")
 
 def recognises(data: bytes) -> bool:
     """Whether the tool's banner is there."""
-    return "mthreads-gmi" in captured.text(data)[:65_536]
+    return "mthreads-gmi" in captured.head(data)
 
 
 def parse(data: bytes) -> Observation:

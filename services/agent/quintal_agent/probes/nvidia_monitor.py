@@ -24,7 +24,7 @@ _UNITS: Final = {"%", "W", "C", "MHz"}
 
 def recognises(data: bytes) -> bool:
     """Whether the commented header is there."""
-    return _header(captured.text(data)[:8_192]) is not None
+    return _header(captured.head(data)) is not None
 
 
 def _header(said: str) -> tuple[list[str], list[str], list[str]] | None:

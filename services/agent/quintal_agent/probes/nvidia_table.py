@@ -26,7 +26,7 @@ _HEADS: Final[Group] = [
 
 def recognises(data: bytes) -> bool:
     """Whether NVIDIA's or Iluvatar's table is there."""
-    said = captured.text(data)[:65_536]
+    said = captured.head(data)
     return ("NVIDIA-SMI" in said and "Memory-Usage" in said) or is_iluvatar(said)
 
 
