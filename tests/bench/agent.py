@@ -1,7 +1,8 @@
 """What an agent costs its node: eight devices through the faked NVML, 10 s, a real bus.
 
 The library is a fake that reads a file: what the real one costs inside its calls is not in it. That
-is the point: this is our share. `python -m tests.bench.agent [SECONDS]`.
+is the point: this is our share. `python -m tests.bench.agent [SECONDS]`; AGENT_PYTHON names another
+interpreter, such as an installed agent's own.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ async def measure(window_s: float) -> None:
         await meter.flush()
         began = time.perf_counter()
         process = subprocess.Popen(
-            [sys.executable, "-m", "quintal_agent"],
+            [os.environ.get("AGENT_PYTHON", sys.executable), "-m", "quintal_agent"],
             env={
                 **state.environment(library),
                 "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'services/agent'}",
@@ -113,9 +114,8 @@ async def measure(window_s: float) -> None:
     print(f"  memory (RSS, summed) {after[1]:6.1f} MiB  shared pages counted in each process")
     print(f"  memory grew          {after[2] - before[2]:+6.1f} MiB")
     print(f"  first inventory      {heard_s:6.2f} s    bound {BOUND_INVENTORY_S} s")
-    print(
-        f"    of that, processor {start_cpu_s:6.2f} s    load {os.getloadavg()[0]:.1f} on this machine"
-    )
+    load = os.getloadavg()[0]
+    print(f"    of that, processor {start_cpu_s:6.2f} s    load of the machine {load:.1f}")
     print(f"  telemetry message    {max(sizes):6d} B    bound {BOUND_TELEMETRY_BYTES} B")
 
 
