@@ -35,7 +35,9 @@ def doc(kind: str, name: str, /, **spec: Any) -> Document:
     )
 
 
-def model(name: str, *, memory: int, family: str = "", vendor: str = "nvidia", **ratings: str) -> Document:
+def model(
+    name: str, *, memory: int, family: str = "", vendor: str = "nvidia", **ratings: str
+) -> Document:
     """A model that the tool calls by its own name."""
     return doc(
         "AcceleratorModel",
@@ -47,7 +49,8 @@ def model(name: str, *, memory: int, family: str = "", vendor: str = "nvidia", *
         tdp_watts="700",
         match=[{"vendor": vendor, "names": [name.upper()]}],
         ratings=[
-            {"class": its, "value": value, "provenance": "benchmark"} for its, value in ratings.items()
+            {"class": its, "value": value, "provenance": "benchmark"}
+            for its, value in ratings.items()
         ],
     )
 
@@ -94,9 +97,7 @@ async def write_catalog(bus: Bus, documents: list[Document], revision: int = 1) 
     await bus.key_put("CATALOG", f"rev.{revision}", data, 0)
     head = catalog.Head(revision=revision, digest=sha256(data).hexdigest())
     known = await bus.key_get("CATALOG", "head")
-    await bus.key_put(
-        "CATALOG", "head", head.model_dump_json().encode(), known[1] if known else 0
-    )
+    await bus.key_put("CATALOG", "head", head.model_dump_json().encode(), known[1] if known else 0)
 
 
 @dataclass
@@ -205,7 +206,9 @@ class ScriptedAgent:
         return self._done(ask.ended)
 
 
-def cards(node: str, name: str, count: int = 8, vendor: str = "nvidia") -> tuple[nodes.RawDevice, ...]:
+def cards(
+    node: str, name: str, count: int = 8, vendor: str = "nvidia"
+) -> tuple[nodes.RawDevice, ...]:
     """So many devices that a tool names `name`."""
     return tuple(
         nodes.RawDevice(
