@@ -35,6 +35,17 @@ CLASSES: Final = (
 UNIT_NAMES: Final = {"train_llm": "STU", "llm_large": "SIU"}
 """The two classes whose unit has a short name; any other unit is shown by its class's name."""
 
+REFERENCE_PRECISIONS: Final = {
+    "train_llm": "bf16",
+    "train_other": "bf16",
+    "llm_large": "fp8",
+    "llm_small": "fp8",
+    "llm_decode": "fp8",
+    "vision": "int8",
+    "scientific": "fp64",
+}
+"""What a rating without a precision was taken at, and what holds when a request names none."""
+
 _MEMORY_UNITS: Final = {
     "B": 1,
     "KB": 10**3,

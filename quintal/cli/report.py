@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 DAY_MS = 86_400_000
 
+HARDLY = Decimal("0.1")
+"""Per cent of use below which the cost of a used unit says nothing but that."""
+
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 
@@ -105,7 +108,9 @@ def _row(row: Generation) -> tuple[object, ...]:
         _money(row.card_hour_cost),
         _money(row.unit_hour_cost),
         None if row.used_percent is None else f"{row.used_percent:.1f} %",
-        _money(row.used_unit_hour_cost),
+        _money(row.used_unit_hour_cost)
+        if row.used_percent and row.used_percent >= HARDLY
+        else None,
         f"{_money(row.break_even)}{' !' if dear else ''}" if row.break_even is not None else None,
         row.against,
     )

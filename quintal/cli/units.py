@@ -16,7 +16,7 @@ from quintal.contracts.catalog import RateAsk, Rated, RatingRow
 from quintal.contracts.spec import WorkloadClass
 from quintal.conversion import Term, Total
 from quintal.errors import Code, Refused
-from quintal.units import CLASSES, UNIT_NAMES, from_micro, to_micro, unit_name
+from quintal.units import CLASSES, REFERENCE_PRECISIONS, UNIT_NAMES, from_micro, to_micro, unit_name
 
 if TYPE_CHECKING:
     from quintal.client import Client
@@ -65,7 +65,7 @@ def _rating(row: RatingRow) -> tuple[object, ...]:
     applies = row.applies or row.document == ""
     return (
         unit_name(row.workload_class),
-        row.precision or "any",
+        row.precision or f"any ({REFERENCE_PRECISIONS[row.workload_class]})",
         _value(row) if applies else f"({_value(row)})",
         _band(row),
         "OPERATOR OVERRIDE" if row.override else f"{row.provenance}{' ~' if row.estimated else ''}",
