@@ -18,6 +18,9 @@ log = logging.getLogger(__name__)
 PENDING_MAX: Final = 10_000
 """News that waits to be sent; more is dropped and counted."""
 
+LINGER_S: Final = 0.02
+BUNDLE_MAX: Final = 1_000
+
 _NODE_KINDS: Final = {"liveness", "cordon", "taint", "retired", "node"}
 
 
@@ -84,13 +87,20 @@ class Announcer:
             self.dropped += 1
 
     async def run(self) -> None:
-        """Send, for as long as the process lives."""
+        """Send, for as long as the process lives.
+
+        In bundles: what is said in one breath costs one write, and no reply waits behind it.
+        """
         while True:
-            subject, data = await self._queue.get()
+            bundle = [await self._queue.get()]
+            await asyncio.sleep(LINGER_S)
+            while not self._queue.empty() and len(bundle) < BUNDLE_MAX:
+                bundle.append(self._queue.get_nowait())
             if not self._bus.connected:
-                self.dropped += 1
+                self.dropped += len(bundle)
                 continue
-            try:
-                await self._bus.client.publish(subject, data)
-            except (nats.errors.Error, OSError):
-                self.dropped += 1
+            for subject, data in bundle:
+                try:
+                    await self._bus.client.publish(subject, data)
+                except (nats.errors.Error, OSError):
+                    self.dropped += 1

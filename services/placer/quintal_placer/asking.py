@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from functools import lru_cache
+from typing import Final
 
 from quintal import pricing
 from quintal.contracts.documents import (
@@ -32,6 +34,9 @@ from quintal_placer.engine.asks import Ask, Objective, Offer, Option
 from quintal_placer.software import Software
 
 _NANO = 10**9
+
+KEPT_MAX: Final = 10_000
+"""Answers kept of each sort; whoever asks for ever new things only empties the shelf."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +60,13 @@ class Market:
     catalog: Catalog
     from_ms: int
     until_ms: int | None
-    _offers: dict[tuple[str, str, str, str], tuple[tuple[Offer, ...], tuple[tuple[str, str], ...]]]
+    _offers: dict[tuple[object, ...], tuple[tuple[Offer, ...], tuple[tuple[str, str], ...]]]
     by_name: dict[str, str] = field(default_factory=dict)
     _software: Software | None = None
+    _made: dict[tuple[str, str, str, str], Offer | None] = field(default_factory=dict)
+    _hours: dict[pricing.Terms, tuple[pricing.Charge, ...]] = field(default_factory=dict)
+    _priced: frozenset[str] = frozenset()
+    """Tenants with a price of their own: to all others the same offers are made."""
 
     @property
     def software(self) -> Software:
@@ -75,7 +84,10 @@ class Market:
             for edge in (spec.valid_from_ms, spec.valid_to_ms)
             if edge is not None and edge > at_ms
         ]
-        return cls(catalog, at_ms, min(edges, default=None), {})
+        priced = frozenset(
+            price.tenant for spec in catalog.prices.values() for price in spec.prices
+        )
+        return cls(catalog, at_ms, min(edges, default=None), {}, _priced=priced)
 
     def serves(self, catalog: Catalog, at_ms: int) -> bool:
         """Whether this is still the market."""
@@ -85,10 +97,13 @@ class Market:
         self, needs: tuple[AcceleratorNeed, ...], workload_class: str, precision: str, tenant: str
     ) -> tuple[tuple[Offer, ...], tuple[tuple[str, str], ...]]:
         """Models that meet all needs and are rated in the class; and why the others do not."""
-        key = ("|".join(n.model_dump_json() for n in needs), workload_class, precision, tenant)
+        whose = tenant if tenant in self._priced else ""
+        key = (needs, workload_class, precision, whose)
         known = self._offers.get(key)
         if known is None:
-            known = self._offers[key] = self._look(needs, workload_class, precision, tenant)
+            if len(self._offers) >= KEPT_MAX:
+                self._offers.clear()
+            known = self._offers[key] = self._look(needs, workload_class, precision, whose)
         return known
 
     def _look(
@@ -99,26 +114,38 @@ class Market:
         ranks = {m: i for need in needs for i, m in enumerate(need.models)}
         for name, spec in sorted(self.catalog.models.items()):
             missing = next((why for need in needs if (why := lacks(name, spec, need))), "")
-            rating = self.catalog.rating(name, workload_class, precision)
-            if missing or rating is None:
+            offer = None if missing else self._offer(name, workload_class, precision, tenant)
+            if offer is None:
                 excluded.append((name, missing or f"unrated in {workload_class}"))
-                continue
-            offers.append(
-                Offer(
-                    model=name,
-                    family=spec.family,
-                    kind=spec.kind,
-                    rating_micro=rating.micro,
-                    rating_version=rating.version,
-                    provenance=rating.provenance,
-                    per_core=rating.per == "core",
-                    price_nano=self._price(name, rating.micro, workload_class, tenant),
-                    milliwatts=self._milliwatts(name, workload_class),
-                    rank=ranks.get(name, 0),
-                    legal_counts=spec.legal_counts,
-                )
-            )
+            else:
+                rank = ranks.get(name, 0)
+                offers.append(replace(offer, rank=rank) if rank else offer)
         return tuple(offers), tuple(excluded)
+
+    def _offer(self, name: str, workload_class: str, precision: str, tenant: str) -> Offer | None:
+        """What this model delivers and costs, whoever asks for it and why; none if unrated."""
+        key = (name, workload_class, precision, tenant)
+        if key not in self._made:
+            self._made[key] = self._make(name, workload_class, precision, tenant)
+        return self._made[key]
+
+    def _make(self, name: str, workload_class: str, precision: str, tenant: str) -> Offer | None:
+        spec = self.catalog.models[name]
+        rating = self.catalog.rating(name, workload_class, precision)
+        if rating is None:
+            return None
+        return Offer(
+            model=name,
+            family=spec.family,
+            kind=spec.kind,
+            rating_micro=rating.micro,
+            rating_version=rating.version,
+            provenance=rating.provenance,
+            per_core=rating.per == "core",
+            price_nano=self._price(name, rating.micro, workload_class, tenant),
+            milliwatts=self._milliwatts(name, workload_class),
+            legal_counts=spec.legal_counts,
+        )
 
     def _milliwatts(self, model: str, workload_class: str) -> int | None:
         found = self.catalog.watts(model, workload_class)
@@ -144,9 +171,17 @@ class Market:
         return int(sum((charge.cost for charge in charges), Decimal(0)) * _NANO)
 
     def _charges(self, terms: pricing.Terms) -> tuple[pricing.Charge, ...]:
-        lists = [(name, spec) for name, spec in self.catalog.prices.items()]
-        hour = pricing.charge(terms, self.from_ms, self.from_ms + MS_PER_HOUR, lists)
-        return hour[:1] if len(hour) == 1 else hour
+        """One hour from the market's begin; the same terms cost the same for as long as it is."""
+        if terms.tenant and terms.tenant not in self._priced:
+            terms = replace(terms, tenant="")
+        known = self._hours.get(terms)
+        if known is None:
+            if len(self._hours) >= KEPT_MAX:
+                self._hours.clear()
+            lists = list(self.catalog.prices.items())
+            known = pricing.charge(terms, self.from_ms, self.from_ms + MS_PER_HOUR, lists)
+            self._hours[terms] = known
+        return known
 
     def quote(self, terms: Iterable[pricing.Terms]) -> tuple[Decimal | None, str]:
         """What an hour of this costs at today's prices, and in which currency."""
@@ -161,18 +196,24 @@ class Market:
 
 def lacks(name: str, spec: AcceleratorModelSpec, need: AcceleratorNeed) -> str:
     """What a model lacks for a need, in words; empty if it meets it."""
-    low, high = memory_range(need.memory)
+    if spec.kind != need.kind:
+        return f"{name}: not of kind {need.kind}"
+    if need.models and name not in need.models:
+        return f"{name}: another model was asked for"
+    if need.families and spec.family not in need.families:
+        return f"{name}: another family was asked for"
+    if need.vendors and spec.vendor not in need.vendors:
+        return f"{name}: another vendor was asked for"
+    low, high = _range(need.memory)
+    if spec.memory_bytes < low:
+        return f"{name}: less memory than {need.memory}"
+    if high is not None and spec.memory_bytes > high:
+        return f"{name}: more memory than {need.memory}"
     missing = [feature for feature in need.features if feature not in spec.features]
-    checks = (
-        (spec.kind == need.kind, f"not of kind {need.kind}"),
-        (not need.models or name in need.models, "another model was asked for"),
-        (not need.families or spec.family in need.families, "another family was asked for"),
-        (not need.vendors or spec.vendor in need.vendors, "another vendor was asked for"),
-        (spec.memory_bytes >= low, f"less memory than {need.memory}"),
-        (high is None or spec.memory_bytes <= high, f"more memory than {need.memory}"),
-        (not missing, f"without {', '.join(missing)}"),
-    )
-    return next((f"{name}: {why}" for holds, why in checks if not holds), "")
+    return f"{name}: without {', '.join(missing)}" if missing else ""
+
+
+_range = lru_cache(maxsize=1024)(memory_range)
 
 
 def translate(market: Market, tenant: str, ask: PlaceAsk) -> tuple[Ask, Terms] | Refusal:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from quintal.contracts import ledger, placement
@@ -24,7 +24,7 @@ from quintal_placer.engine import placing
 from quintal_placer.engine.asks import Ask, Offer
 from quintal_placer.engine.fleet import Device
 from quintal_placer.engine.placing import Chosen
-from quintal_placer.engine.why import Why, barred, why
+from quintal_placer.engine.why import Cause, Why, barred, why
 from quintal_placer.ledger import LedgerWriter
 from quintal_placer.settings import Settings
 from quintal_placer.state import Lease, PlacerState
@@ -50,6 +50,17 @@ Decided = tuple[Ask, Terms, Chosen]
 """What was asked of the engine, what a grant freezes, and what the engine chose."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What an explanation is made from."""
+
+    decided: Decided | Refusal
+    at_ms: int
+    revision: int
+    causes: tuple[Cause, ...]
+    """Where software keeps out what else would do."""
+
+
 class Desk:
     """What all acts of a leader share. Made when this placer takes the lead."""
 
@@ -62,7 +73,7 @@ class Desk:
         self._announcer = announcer
         self._market = Market.at(state.catalog, writer.now_ms())
         self._count = 0
-        self.explanations: OrderedDict[tuple[str, str], placement.Explanation] = OrderedDict()
+        self._explanations: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
         self.ledger_full = False
         self.without_inventory: Callable[[], Sequence[str]] = tuple
         """Nodes that are heard and have not said what they have."""
@@ -159,15 +170,35 @@ class Desk:
         return known
 
     def _explain(self, tenant: str, ask: PlaceAsk, decided: Decided | Refusal) -> None:
+        """Keep what explains it. Most are never asked for, so that no words are made yet."""
         key = (tenant, ask.request_id)
-        told = _explanation(ask.request_id, decided, self.writer.now_ms(), self.state.adopted[0])
+        causes: tuple[Cause, ...] = ()
         if not isinstance(decided, Refusal) and ask.workload is not None:
             causes = barred(self.state.fleet, decided[0])
-            told = told.model_copy(update={"reasons": views.reasons(causes)})
-        self.explanations[key] = told
-        self.explanations.move_to_end(key)
-        while len(self.explanations) > EXPLANATIONS_MAX:
-            self.explanations.popitem(last=False)
+        kept = _Kept(decided, self.writer.now_ms(), self.state.adopted[0], causes)
+        self._explanations[key] = kept
+        self._explanations.move_to_end(key)
+        while len(self._explanations) > EXPLANATIONS_MAX:
+            self._explanations.popitem(last=False)
+
+    def explanation(self, tenant: str, request_id: str) -> placement.Explanation | None:
+        """Why this request got what it got; none where nobody remembers it."""
+        kept = self._explanations.get((tenant, request_id))
+        if kept is None:
+            return None
+        told = _explanation(request_id, kept.decided, kept.at_ms, kept.revision)
+        if kept.causes:
+            return told.model_copy(update={"reasons": views.reasons(kept.causes)})
+        return told
+
+    def explanation_of_any(
+        self, request_id: str, tenant: str | None
+    ) -> placement.Explanation | None:
+        """The newest of any tenant, or of this one."""
+        for whose, its in reversed(self._explanations):
+            if its == request_id and tenant in {None, whose}:
+                return self.explanation(whose, its)
+        return None
 
     def next(self) -> tuple[str, int]:
         """A lease id and a fencing token, both newer than any before."""

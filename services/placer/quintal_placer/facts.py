@@ -6,6 +6,7 @@ Telemetry never comes here: readings can change no allocation.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from weakref import WeakKeyDictionary
 
 from quintal import identity
 from quintal.contracts import ledger
@@ -130,7 +131,7 @@ def _live(state: PlacerState, node: str) -> bool:
 def _resolve(
     catalog: Catalog, where: Inventory | ledger.NodeChanged, raw: RawDevice
 ) -> tuple[str | None, str]:
-    model = identity.resolve(raw, catalog.models)
+    model = _model(catalog, raw)
     pool = identity.pool_of(
         catalog,
         model=model,
@@ -141,6 +142,20 @@ def _resolve(
         labels=where.labels,
     )
     return model, pool
+
+
+def _model(catalog: Catalog, raw: RawDevice) -> str | None:
+    """Devices of one kind say the same: a fleet of thousands has a few such answers."""
+    said = (raw.vendor, raw.name, raw.memory_bytes, raw.pci_id, raw.pci_subsystem, raw.architecture)
+    known = _MODELS.get(catalog)
+    if known is None:
+        known = _MODELS[catalog] = {}
+    if said not in known:
+        known[said] = identity.resolve(raw, catalog.models)
+    return known[said]
+
+
+_MODELS: WeakKeyDictionary[Catalog, dict[tuple[object, ...], str | None]] = WeakKeyDictionary()
 
 
 def adoption_records(state: PlacerState, catalog: Catalog, at_ms: int) -> list[ledger.AnyRecord]:

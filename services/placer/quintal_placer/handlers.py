@@ -96,7 +96,7 @@ class Handlers:
         """Why the caller's request got what it got."""
 
         async def act(promises: Promises) -> placement.Explanation | Refusal:
-            found = promises.desk.explanations.get((caller.principal, ask.request_id))
+            found = promises.desk.explanation(caller.principal, ask.request_id)
             return found or _not_found(f"request {ask.request_id}")
 
         return await self._within_limits(caller, act)
@@ -222,10 +222,8 @@ class Handlers:
         promises = await self._placer.confirm()
         if promises is None:
             return None
-        for (tenant, request_id), found in reversed(promises.desk.explanations.items()):
-            if request_id == ask.request_id and ask.tenant in {None, tenant}:
-                return found
-        return _not_found(f"request {ask.request_id}")
+        found = promises.desk.explanation_of_any(ask.request_id, ask.tenant)
+        return found or _not_found(f"request {ask.request_id}")
 
     async def all_quotas(
         self, _: Caller, ask: placement.QuotaAsk

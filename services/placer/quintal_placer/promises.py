@@ -168,7 +168,7 @@ class Promises:
         """Grant what waits and fits now, in order; refuse what met its deadline."""
         now_ms = self._writer.now_ms()
         for lease in [le for le in self._state.queue.values() if le.deadline_ms <= now_ms]:
-            told = self.desk.explanations.get((lease.tenant, lease.request_id))
+            told = self.desk.explanation(lease.tenant, lease.request_id)
             code = told.reasons[0].code if told and told.reasons else Code.NO_CAPACITY
             message = "it met its deadline in the queue"
             self.desk.commit(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 from quintal import pricing
 from quintal.contracts import placement
@@ -45,55 +46,54 @@ def lease_view(
     """A lease as its tenant sees it."""
     granted = lease.granted
     live = lease.closed_ms is None and lease.ending_ms is None
-    base = placement.Lease(
-        lease=lease.lease,
-        token=lease.token,
-        request_id=lease.request_id,
-        tenant=lease.tenant,
-        state=lease.state.value,
-        reason=lease.message or lease.reason,
-        sequence=sequence,
-        queue_place=_place(state, lease),
-        expires_at=iso(lease.deadline_ms) if live else "",
-        expires_in_ms=max(0, lease.deadline_ms - now_ms) if live else 0,
-    )
+    known: dict[str, Any] = {
+        "lease": lease.lease,
+        "token": lease.token,
+        "request_id": lease.request_id,
+        "tenant": lease.tenant,
+        "state": lease.state.value,
+        "reason": lease.message or lease.reason,
+        "sequence": sequence,
+    }
+    if lease.lease in state.queue:
+        known["queue_place"] = _place(state, lease)
+    if live:
+        known["expires_at"] = iso(lease.deadline_ms)
+        known["expires_in_ms"] = max(0, lease.deadline_ms - now_ms)
     if granted is None:
         request = lease.queued.request if lease.queued else None
-        return base.model_copy(
-            update={
-                "project": (request.project or "") if request else "",
-                "profile": (request.profile or "") if request else "",
-                "labels": request.labels if request else {},
+        if request is not None:
+            known |= {
+                "project": request.project or "",
+                "profile": request.profile or "",
+                "labels": request.labels,
             }
-        )
+        return placement.Lease(**known)
     price, currency = market.quote(terms_of(lease))
-    return base.model_copy(
-        update={
-            "project": granted.project,
-            "profile": granted.profile,
-            "workload_class": granted.workload_class,
-            "devices": lease.devices,
-            "variant": granted.variant,
-            "image": granted.image,
-            "args": granted.args,
-            "environment": environment.environment(lease.devices),
-            "cdi": environment.cdi(lease.devices),
-            "units_micro": units_micro(lease.devices),
-            "price_per_hour": price,
-            "currency": currency,
-            "ttl_ms": lease.ttl_ms,
-            "bind": "none" if lease.unbound else "wait",
-            "adopted": lease.adopted,
-            "labels": granted.labels,
-            "catalog_revision": granted.catalog_revision,
-            "over_by": granted.over_by,
-        }
+    return placement.Lease(
+        **known,
+        project=granted.project,
+        profile=granted.profile,
+        workload_class=granted.workload_class,
+        devices=lease.devices,
+        variant=granted.variant,
+        image=granted.image,
+        args=granted.args,
+        environment=environment.environment(lease.devices),
+        cdi=environment.cdi(lease.devices),
+        units_micro=units_micro(lease.devices),
+        price_per_hour=price,
+        currency=currency,
+        ttl_ms=lease.ttl_ms,
+        bind="none" if lease.unbound else "wait",
+        adopted=lease.adopted,
+        labels=granted.labels,
+        catalog_revision=granted.catalog_revision,
+        over_by=granted.over_by,
     )
 
 
-def _place(state: PlacerState, lease: Lease) -> int | None:
-    if lease.lease not in state.queue:
-        return None
+def _place(state: PlacerState, lease: Lease) -> int:
     return next(i for i, name in enumerate(queue_order(state), start=1) if name == lease.lease)
 
 
