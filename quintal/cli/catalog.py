@@ -268,24 +268,34 @@ def _written(document: Document) -> dict[str, Any]:
 
 def _telling(document: Document) -> tuple[str]:
     """The one thing that a line of a list should say of this kind."""
-    spec = document.spec
-    match document.kind:
-        case "AcceleratorModel":
-            return (f"{spec.vendor}, {len(spec.ratings)} ratings, confidence {spec.confidence}",)
-        case "Profile":
-            return (f"{spec.workload_class}, cards {spec.cards}, nodes {spec.nodes}",)
-        case "Pool":
-            return (f"order {spec.order}, {spec.ecosystem}",)
-        case "Tenant":
-            return (f"projects {', '.join(spec.projects)}",)
-        case "Quota":
-            return (f"{spec.tenant}: {len(spec.caps)} caps, {len(spec.budgets)} budgets",)
-        case "PriceList":
-            return (f"{spec.type} in {spec.currency}, {len(spec.prices)} prices",)
-        case "PriorityClass":
-            return (f"{spec.value}{', the default' if spec.default else ''}",)
-        case _:
-            return ("",)
+    tell = _TELLS.get(document.kind)
+    return (tell(document.spec) if tell is not None else "",)
+
+
+_TELLS: dict[str, Callable[[Any], str]] = {
+    "AcceleratorModel": lambda spec: (
+        f"{spec.vendor}, {len(spec.ratings)} ratings, confidence {spec.confidence}"
+    ),
+    "Profile": lambda spec: f"{spec.workload_class}, cards {spec.cards}, nodes {spec.nodes}",
+    "Pool": lambda spec: f"order {spec.order}, {spec.ecosystem}",
+    "Tenant": lambda spec: f"projects {', '.join(spec.projects)}",
+    "Quota": lambda spec: f"{spec.tenant}: {len(spec.caps)} caps, {len(spec.budgets)} budgets",
+    "PriceList": lambda spec: f"{spec.type} in {spec.currency}, {len(spec.prices)} prices",
+    "PriorityClass": lambda spec: f"{spec.value}{', the default' if spec.default else ''}",
+    "Rating": lambda spec: f"{spec.model}: {', '.join(map(_rated, spec.ratings))}",
+    "EnergyProfile": lambda spec: f"{spec.model}: {spec.watts} W",
+    "Cohort": lambda spec: (
+        f"{spec.workload_class}: {', '.join(member.tenant for member in spec.members)}"
+    ),
+    "Commitment": lambda spec: (
+        f"{spec.tenant}: {spec.units or spec.cards}"
+        f" {'cards' if spec.units is None else 'units'} in {spec.workload_class}"
+    ),
+}
+
+
+def _rated(rating: Any) -> str:
+    return f"{rating.workload_class} {rating.value} ({rating.provenance})"
 
 
 def _show_applied(answer: Applied) -> None:

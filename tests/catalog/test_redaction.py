@@ -8,9 +8,11 @@ from typing import Any
 
 from hypothesis import given, strategies as st
 
+from quintal.contracts.catalog import RateAsk
 from quintal.contracts.documents import Catalog, Document
 from quintal_catalog.canonical import canonical
-from quintal_catalog.redaction import redact
+from quintal_catalog.rating import rated
+from quintal_catalog.redaction import Redaction, redact
 from tests.catalog.given import SMALL, catalog, document
 
 A, B = "a0a0", "b0b0"
@@ -49,6 +51,17 @@ def catalogs(draw: st.DrawFn) -> Catalog:
             description=draw(texts), labels={draw(texts): draw(texts)},
         ),
         doc("PriorityClass", "normal", {"value": 0}, description=draw(texts)),
+        doc(
+            "Rating", "r", {"model": "m", "ratings": [
+                {"class": "vision", "value": 2, "provenance": "operator", "evidence": draw(texts)},
+            ]},
+            description=draw(texts),
+        ),
+        doc("EnergyProfile", "e", {"model": "m", "watts": 300, "evidence": draw(texts)}),
+        doc("Cohort", "c", {"class": "vision", "title": draw(texts),
+                            "members": [{"tenant": A}, {"tenant": B}]}),
+        doc("Commitment", "mine", {"tenant": A, "class": "vision", "units": 1}),
+        doc("Commitment", draw(secrets), {"tenant": B, "class": "vision", "units": 1}),
     ]  # fmt: skip
     pools = {"p0": draw(whose), "p1": draw(whose), draw(secrets): (B,)}
     for name, tenants in pools.items():
@@ -91,9 +104,18 @@ def test_no_string_of_tenant_b_occurs_in_any_answer_to_tenant_a(made: Catalog) -
 
 
 @given(catalogs())
+def test_what_a_card_is_worth_is_told_without_a_word_of_another_tenant(made: Catalog) -> None:
+    told = rated(Redaction(A, made).catalog(), RateAsk(model="m"))
+    assert [(row.value, row.applies) for row in told.rows] == [(2, True), (1, False)]
+    assert not [text for text in strings(json.loads(told.model_dump_json())) if B in text]
+
+
+@given(catalogs())
 def test_a_tenant_loses_nothing_that_is_its_own_or_public(made: Catalog) -> None:
     seen = {key for key, each in made.documents.items() if redact(each, A, made)}
     assert {("Tenant", A), ("Quota", A), ("AcceleratorModel", "m"), ("Profile", "open")} <= seen
+    assert {("Commitment", "mine"), ("Rating", "r"), ("EnergyProfile", "e")} <= seen
+    assert ("Cohort", "c") not in seen
     assert ("PriceList", "cost") not in seen
     for name, pool in made.pools.items():
         assert (("Pool", name) in seen) == (not pool.tenants or A in pool.tenants)
