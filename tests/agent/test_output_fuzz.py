@@ -155,10 +155,12 @@ def test_two_outputs_in_one(first: bytes, second: bytes) -> None:
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from([
         "gpu", "gpu_data", "card0", "device_info", "device_list", "neuron_device",
         "manufacturer",
-        ("devices_distances"), "appendix", "bdf", "board_info", "telemetry", "power", "usage", "value",
+        "devices_distances", "appendix", "bdf", "board_info", "telemetry", "power", "usage",
+        "value",
         "device_level", "metrics_type", "engines", "rc6", "process_list",
         "partition_profiles",
-        "neuron_runtime_data", ("neuron_hardware_info"), "memory_size", "connected_to", "vram", "system",
+        "neuron_runtime_data", "neuron_hardware_info", "memory_size", "connected_to", "vram",
+        "system",
     ]), inner, max_size=5),
     max_leaves=20,
 ))  # fmt: skip

@@ -6,6 +6,7 @@ each entry point is a `Vendor`, or a callable that gives one.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -14,6 +15,8 @@ from typing import Final
 
 from quintal_agent.probes import captured
 from quintal_agent.probes.probe import Observation, Probe, Trouble
+
+log = logging.getLogger(__name__)
 
 GROUP: Final = "quintal.probes"
 
@@ -109,13 +112,10 @@ def _others() -> tuple[Vendor, ...]:
         try:
             found.append(_entry(point))
         except Exception as exc:
-            BROKEN[point.name] = f"{type(exc).__name__}: {exc}"
+            log.warning("probe %s cannot be loaded: %s: %s", point.name, type(exc).__name__, exc)
     own = {vendor.name for vendor in _OWN}
     return tuple(vendor for vendor in found if vendor.name not in own)
 
-
-BROKEN: Final[dict[str, str]] = {}
-"""Entry points that could not be loaded, and why."""
 
 VENDORS: Final = (*_OWN, *_others())
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from quintal_agent.probes import captured, tool, values
-from quintal_agent.probes.probe import Device, Observation, Trouble
+from quintal_agent.probes.probe import Device, Observation
 
 _READINGS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "power_watts": (("power", ""), ("power_consumption", "")),
@@ -33,12 +33,10 @@ def parse(data: bytes) -> Observation:
     devices = [_device(entry, index) for index, entry in enumerate(entries)]
     host = root.get("host_info")
     driver = captured.known(host.get("Driver")) if isinstance(host, dict) else None
-    troubles = [] if devices else [Trouble("no_device", "tt-smi shows no device")]
     return captured.observed(
         "tenstorrent",
         "tt-smi -s",
         devices,
-        troubles=troubles,
         drivers={"tenstorrent": driver} if driver else {},
     )
 
