@@ -50,7 +50,9 @@ def backend(wanted: str | None, device: int) -> Backend:
             return made
     if wanted is None:
         raise SetupError(WAY_OUT)
-    raise SetupError(f"{wanted} is not installed here or sees no device {device}: pip install {wanted}")
+    raise SetupError(
+        f"{wanted} is not installed here, or sees no device {device}: pip install {wanted}"
+    )
 
 
 class _Numpy:
