@@ -1,8 +1,8 @@
 """A meter in a process of its own that kills itself between two steps of a batch.
 
 Usage: dying.py FOLDER MESSAGES STEP: read MESSAGES messages of the story in batches of 7, and die
-by SIGKILL in the last batch once STEP's insert went through. STEP `none` lives, and tells as JSON
-what the store has.
+by SIGKILL in the last batch once STEP's insert went through. STEP `#N` dies at the N-th insert of
+this process, `#N-` just before it. STEP `none` lives, and tells as JSON what the store has.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from quintal_metering.verifying import verify
 from tests.metering.story import HOUR, Story, card, price_list
 
 BATCH = 7
-STEPS = ("intents", "transitions", "slices", "capacity", "positions")
+STEPS = (
+    "intents", "transitions", "slices", "capacity", "holdings", "positions", "checkpoint",
+)  # fmt: skip
 
 
 def story() -> Story:
     """Every batch of 7 messages closes an hour, so that each has all the steps."""
     found = Story().adopt(1, price_list("1.5")).node().appear("g1").appear("g2")
-    for n in range(12):
+    for n in range(15):
         found.at(n * HOUR + 1_000 + n).grant(f"l{n}", card("g1"), bound=True, tenant=f"t{n % 2}")
         found.at((n + 1) * HOUR + 999).end(f"l{n}", n * HOUR + 77_777, "node_lost").ended(f"l{n}")
         found.tick().tick().tick().tick()
@@ -40,10 +42,15 @@ class DyingStore(Store):
     """Ends the process after one insert."""
 
     step = "none"
+    inserts = 0
 
     def insert(self, table: str, columns: Any, token: str = "") -> None:
+        self.inserts += 1
+        if self.step == f"#{self.inserts}-":
+            os.kill(os.getpid(), signal.SIGKILL)
         super().insert(table, columns, token)
-        if table == self.step:
+        kept = table == "positions" and columns["checkpoint"] != [""]
+        if self.step in {f"#{self.inserts}", table} or (kept and self.step == "checkpoint"):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -57,12 +64,16 @@ def main(folder: str, count: int, step: str) -> None:
     if 1 not in meter.prices:
         meter.learn(1, told.prices[1])
     waiting = messages(told)[:count]
+    now_s = 0.0
+    if step.startswith("#"):
+        store.step = step
     while meter.position < len(waiting):
         first = meter.position
         size = meter.intent[1] - first if meter.intent else BATCH
         if first + BATCH >= len(waiting):
             store.step = step
-        meter.take(waiting[first : first + size], 0)
+        now_s += 61.0  # each batch but the first brings a checkpoint
+        meter.take(waiting[first : first + size], now_s)
     *_, found = verify(meter, VerifyAsk(to_ms=2**50))
     rows = store.ask(SliceRows(Span(), 10_000))
     print(

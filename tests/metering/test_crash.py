@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.metering.dying import BATCH, STEPS, story
+from tests.metering.test_independent import assert_equal
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,6 +36,28 @@ def test_killed_between_any_two_steps_the_store_ends_as_if_nothing_was(tmp_path:
     for number, step in enumerate(STEPS, 1):
         died = run(tmp_path, number * 2 * BATCH, step)
         assert died.returncode == -signal.SIGKILL, died.stderr
+    assert_as_if_nothing_was(tmp_path)
+
+
+@pytest.mark.engine
+@pytest.mark.crash
+@pytest.mark.timeout(1200)
+def test_killed_at_random_inserts_the_store_ends_as_if_nothing_was(tmp_path: Path) -> None:
+    kills = 50 if os.environ.get("QUINTAL_PROOF") else 8
+    seed = random.randrange(2**32)
+    print(f"seed {seed}, {kills} kills")
+    drawn = random.Random(seed)
+    died = 0
+    for _ in range(kills):
+        step = f"#{drawn.randint(2, 14)}{drawn.choice(('', '-'))}"
+        died += run(tmp_path, len(story().groups), step).returncode == -signal.SIGKILL
+    assert died > kills // 4, "most ended before they were killed"
+    assert_as_if_nothing_was(tmp_path)
+
+
+def assert_as_if_nothing_was(tmp_path: Path) -> None:
+    """What one quiet run gives, which is what a reckoning that shares nothing gives."""
+    assert_equal(story())
     told = story().told()
     lived = run(tmp_path, len(story().groups), "none")
     assert lived.returncode == 0, lived.stderr
@@ -42,4 +66,4 @@ def test_killed_between_any_two_steps_the_store_ends_as_if_nothing_was(tmp_path:
     assert int(found["quantity"]) == told.quantity()
     assert Decimal(found["cost"]) == sum(row.cost for row in told.slices)
     assert found["ok"]
-    assert found["hours"] == 12
+    assert found["hours"] == 15
