@@ -448,7 +448,7 @@ class TestNvidia:
         assert [(t.code, t.device) for t in seen.troubles] == [("lost", "0000:3b:00.0")]
         assert value(seen.devices[0], "power_watts") == (98, "ok")
 
-    def test_a_cell_with_an_error_is_the_devices_health_and_no_number(self) -> None:
+    def test_case_i03_a_cell_with_an_error_is_that_devices_health_and_no_number(self) -> None:
         text = NVSMI + (
             "| 0 NVIDIA X On | 00000000:1B:00.0 Off | 0 |\n"
             "| ERR! ERR! ERR! ERR! / 700W | 59MiB / 81559MiB | ERR! Default |\n+--+--+--+\n"

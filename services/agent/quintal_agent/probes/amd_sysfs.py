@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from quintal_agent.probes import captured, pci
+from quintal_agent.probes import captured, pci, sysfs
 from quintal_agent.probes.amd_smi import parse as parse_amd_smi
 from quintal_agent.probes.probe import Device, Observation, Value
 from quintal_agent.probes.tool import ToolProbe, filled
-from quintal_agent.probes.values import checked
 
 _FILES: Final = {
     "utilization_percent": ("gpu_busy_percent", 1.0),
@@ -85,36 +84,29 @@ def observe(root: Path) -> list[Device]:
     """Every card that amdgpu drives; another vendor's display is passed over."""
     devices: list[Device] = []
     nodes = _kfd(root)
-    cards = sorted(
-        (path for path in (root / "class/drm").glob("card*") if path.name[4:].isdigit()),
-        key=lambda path: int(path.name[4:]),
-    )
-    for card in cards:
-        folder = card / "device"
-        if _link(folder / "driver") != "amdgpu":
-            continue
+    for folder in sysfs.cards(root, "amdgpu"):
         at = captured.address(folder.resolve().name)
         devices.append(_device(folder, at, len(devices), root, nodes.get(at or "", {})))
     return devices
 
 
 def _device(folder: Path, at: str | None, index: int, root: Path, node: dict[str, str]) -> Device:
-    unique = _text(folder / "unique_id")
-    ids = [(_text(folder / name) or "").removeprefix("0x") for name in ("vendor", "device")]
+    unique = sysfs.text(folder / "unique_id")
+    ids = [(sysfs.text(folder / name) or "").removeprefix("0x") for name in ("vendor", "device")]
     asleep = pci.asleep(at, root)
-    total = _number(folder / "mem_info_vram_total")
-    numa = captured.whole(_text(folder / "numa_node"))
+    total = sysfs.number(folder / "mem_info_vram_total")
+    numa = captured.whole(sysfs.text(folder / "numa_node"))
     simds = captured.whole(node.get("simd_count"))
     per = captured.whole(node.get("simd_per_cu"))
     return Device(
         uuid=captured.identity(uuid=unique, at=at, index=index),
         index=index,
         vendor="amd",
-        name=_text(folder / "product_name") or "",
+        name=sysfs.text(folder / "product_name") or "",
         memory_bytes=int(total.value) if total.value else None,
         pci_address=at,
         pci_id=":".join(ids) if all(ids) else None,
-        serial=captured.known(_text(folder / "serial_number")),
+        serial=captured.known(sysfs.text(folder / "serial_number")),
         numa_node=numa,
         cores=simds // per if simds and per else None,
         architecture=_gfx(node.get("gfx_target_version")),
@@ -127,43 +119,21 @@ def _device(folder: Path, at: str | None, index: int, root: Path, node: dict[str
 
 def _readings(folder: Path) -> dict[str, Value]:
     readings = {
-        name: _scaled(name, folder / file, factor) for name, (file, factor) in _FILES.items()
+        name: sysfs.scaled(name, folder / file, factor) for name, (file, factor) in _FILES.items()
     }
     for monitor in sorted((folder / "hwmon").glob("hwmon*")):
         for name, (files, factor) in _HWMON.items():
             found = [file for file in files if (monitor / file).exists()]
             if found:
-                readings[name] = _scaled(name, monitor / found[0], factor)
+                readings[name] = sysfs.scaled(name, monitor / found[0], factor)
         for label in sorted(monitor.glob("temp*_label")):
-            reading = _TEMPERATURES.get(_text(label) or "")
+            reading = _TEMPERATURES.get(sysfs.text(label) or "")
             if reading is not None:
                 file = monitor / label.name.replace("_label", "_input")
-                readings[reading] = _scaled(reading, file, 1e-3)
+                readings[reading] = sysfs.scaled(reading, file, 1e-3)
     for name in ("power_watts", "temperature_celsius"):
         readings.setdefault(name, Value(quality="unsupported"))
     return readings
-
-
-def _scaled(name: str, path: Path, factor: float) -> Value:
-    value = _number(path)
-    if value.value is None:
-        return value
-    number = value.value if factor == 1 else round(value.value * factor, 6)
-    return checked(name, number, str(value.value))
-
-
-def _number(path: Path) -> Value:
-    """A file's number. Not there: unsupported; there and refusing: unavailable."""
-    try:
-        said = path.read_text(errors="replace").strip()
-    except FileNotFoundError:
-        return Value(quality="unsupported")
-    except OSError as exc:
-        return Value(quality="unavailable", raw=exc.strerror or str(exc))
-    try:
-        return Value(int(said))
-    except ValueError:
-        return Value(quality="unavailable", raw=said[:200])
 
 
 def _kfd(root: Path) -> dict[str, dict[str, str]]:
@@ -172,7 +142,7 @@ def _kfd(root: Path) -> dict[str, dict[str, str]]:
     for folder in sorted((root / "class/kfd/kfd/topology/nodes").glob("*")):
         told = dict(
             line.split(None, 1)
-            for line in (_text(folder / "properties") or "").splitlines()
+            for line in (sysfs.text(folder / "properties") or "").splitlines()
             if len(line.split(None, 1)) == 2  # noqa: PLR2004 - a name and its number
         )
         where = captured.whole(told.get("location_id"))
@@ -192,19 +162,5 @@ def _gfx(version: str | None) -> str | None:
 
 
 def _driver(root: Path) -> dict[str, str]:
-    version = _text(root / "module/amdgpu/version")
+    version = sysfs.text(root / "module/amdgpu/version")
     return {"amd": version} if version else {}
-
-
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text(errors="replace").strip() or None
-    except OSError:
-        return None
-
-
-def _link(path: Path) -> str | None:
-    try:
-        return path.readlink().name
-    except OSError:
-        return None

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import csv
 import re
-from dataclasses import replace
 from typing import Any, Final
 
-from quintal_agent.probes import captured, tool, values
+from quintal_agent.probes import captured, values
 from quintal_agent.probes.captured import refused
 from quintal_agent.probes.probe import Device, Observation, Value
 
@@ -162,26 +161,3 @@ def _top(sample: dict[str, Any]) -> Device:
         ),
     }
     return Device(captured.identity(), 0, "intel", "", readings=readings)
-
-
-class IntelProbe:
-    """The devices by `discovery`, the readings of each by `stats`."""
-
-    def __init__(self, *, node: str = "", sys_root: str = "/sys") -> None:
-        del node, sys_root
-        self._discovery = tool.ToolProbe(
-            "intel", parse, (("xpu-smi", "discovery", "-j"),), deadline_s=_DISCOVERY_S
-        )
-
-    def observe(self) -> Observation:
-        """Look once."""
-        found = self._discovery.observe()
-        if not found.devices:
-            return found
-        each = [("xpu-smi", "stats", "-d", str(device.index), "-j") for device in found.devices]
-        stats = tool.ToolProbe("intel", parse, each, deadline_s=_STATS_S)
-        return tool.merge("intel", (found, replace(stats.observe(), idle=False)))
-
-
-_DISCOVERY_S: Final = 2.0
-_STATS_S: Final = 5.0

@@ -62,9 +62,9 @@ _OWN: Final = (
     Vendor(
         "amd",
         live=_in("amd_sysfs:AmdProbe"),
-        captures=_room("amd_smi", "amd_rocm", "matrix", "runtime_json", "bus"),
+        captures=_room("amd_smi", "amd_rocm", "amd_ttar", "matrix", "runtime_json", "bus"),
     ),
-    Vendor("intel", live=_in("intel:IntelProbe"), captures=_room("intel", "matrix", "bus")),
+    Vendor("intel", live=_in("intel_sysfs:IntelProbe"), captures=_room("intel", "matrix", "bus")),
     Vendor("gaudi", live=_in("gaudi:live"), captures=_room("gaudi"), aliases=("habana",)),
     Vendor(
         "huawei",
@@ -91,7 +91,7 @@ _FORMS: Final = _room(
     "nvidia_xml", "runtime_json", "tenstorrent", "neuron", "intel", "amd_smi", "amd_rocm",
     "ascend", "cambricon", "metax", "gaudi", "enflame", "mthreads", "kunlunxin", "tpu",
     "nvidia_table", "ascend_pages", "matrix", "nvidia_csv", "nvidia_text", "nvidia_monitor",
-    "bus", "kernel_log",
+    "bus", "amd_ttar", "kernel_log",
 )  # fmt: skip
 """In which order a text whose vendor nobody named is tried: the marks that only one tool prints
 come first, those that several share last."""
