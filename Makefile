@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test captures proof bench lint format types imports docs check clean
+.PHONY: help install demo up test captures proof mutants bench lint format types imports docs check clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ captures: install ## a row per captured output beside the checkout: what is read
 
 proof: install ## the long forms: generated histories and chaos, printed with their seeds
 	QUINTAL_PROOF=1 $(BIN)/python -m pytest -m "laws or chaos or crash" --timeout 3600
+
+mutants: install ## break each law and rule on purpose, in a copy, and see its test fail
+	$(BIN)/python -m tests.mutants.run
 
 bench: install ## each figure beside its bound
 	$(BIN)/python -m tests.bench
