@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -179,8 +180,21 @@ async def test_a_script_that_shares_nothing_comes_to_the_same(
     out, _ = await run.communicate()
     assert run.returncode == 0, out.decode()
     assert out.decode().count("=") == 2
+    place = Path(service.environment["QUINTAL_STATE"]) / "endpoint.json"
+    run = await asyncio.create_subprocess_exec(
+        sys.executable, str(ROOT / "tests/independent/slices.py"),
+        fresh_nats.url, str(metering.credentials), str(place),
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    out, _ = await run.communicate()
+    assert run.returncode == 0, out.decode()
+    assert "ledger 1..11: 3 slices" in out.decode()
+    assert "equal" in out.decode()
+    with urlopen(f"{json.loads(place.read_text())['url']}/metrics") as answer:
+        assert b"quintal_metering_ledger_position 11.0" in answer.read()
 
 
+@pytest.mark.timeout(180)
 async def test_the_commands_show_usage_slices_and_whether_all_agrees(
     fresh_nats: NatsServer, service: Service, placer: Bus
 ) -> None:
@@ -197,6 +211,14 @@ async def test_the_commands_show_usage_slices_and_whether_all_agrees(
     assert "adjustment" in rows
     assert "l2" not in rows
     assert "2 closed hours" in await _command(fresh_nats, "verify")
+    bill = await _command(fresh_nats, "bill", "b", "--month", "2023-11", "-o", "csv")
+    head, *lines = bill.splitlines()
+    assert head.startswith("tenant,month,closed,project")
+    assert [line.split(",")[0] for line in lines] == ["b"]
+    assert "restated" in await _command(fresh_nats, "bill", "a", "--month", "2023-11")
+    assert "2026-11" in await _command(fresh_nats, "bill", "a", "--month", "2026-13", status=2)
+    assert await _command(fresh_nats, "dead-letters") == "0 wait\n"
+    assert "no catalog" in await _command(fresh_nats, "rerate", "--from", "2023-11-01", status=3)
     wrong = story.groups[-2].transitions[0].model_copy(update={"rows": (), "at_ms": story.now})
     sequence = await append(placer, story.tell(wrong), sequence)
     async with await fresh_nats.bus("finance", Role.FINANCE) as bus:
@@ -326,7 +348,6 @@ async def _telemetry(operator: Bus, reading: str) -> list:
 
 async def _server_ms(server: NatsServer) -> float:
     from datetime import datetime
-    from urllib.request import urlopen
 
     with urlopen(f"{server.monitor_url}/varz") as answer:
         text = json.load(answer)["now"]
