@@ -151,12 +151,12 @@ class Replica:
 
     def adopt_catalog(self) -> None:
         revision = self._house.head
-        if self.promises is not None and self.writer is not None:
-            if revision > self.state.adopted[0]:
-                found = CATALOGS[revision]
-                records = facts.adoption_records(self.state, found, self.writer.now_ms())
-                self.state.adopt_catalog(found)
-                self.promises.desk.commit(records)
+        if self.promises is None or self.writer is None or revision <= self.state.adopted[0]:
+            return
+        found = CATALOGS[revision]
+        records = facts.adoption_records(self.state, found, self.writer.now_ms())
+        self.state.adopt_catalog(found)
+        self.promises.desk.commit(records)
 
     def _over(self, task: asyncio.Task[None]) -> None:
         if task.cancelled():

@@ -202,7 +202,7 @@ def test_law_2_a_late_append_of_the_old_leader_meets_the_fence(house: House) -> 
     house.start(new, new.take_over())
     house.loop.spin()
     house.book.deliver()
-    assert [g.writer for g in house.auditor.groups[stored:]][0] == new.name
+    assert house.auditor.groups[stored].writer == new.name
     assert not house.auditor.state.live
 
 

@@ -1,4 +1,4 @@
-"""A proxy between one client and the server that can hold single messages back, and bring them late.
+"""A proxy before the server that can hold single messages back, and bring them late.
 
 It reads the client's side of the protocol frame by frame; what is not to be held goes on at once,
 so that a message is overtaken by all that was said after it. A wire cannot do that to one
