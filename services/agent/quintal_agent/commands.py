@@ -97,6 +97,8 @@ def _live(vendor: str | None) -> list[Observation]:
             vendor = vendor_named(vendor).name
         except ValueError as exc:
             _fail(str(exc), 2)
+        if vendor not in NAMES:
+            _fail(f"{vendor} has no live probe: only its captured output can be read (--from)", 2)
 
     async def look(name: str) -> Observation:
         settings = ChildSettings(node="here", environment=environment())
@@ -231,6 +233,10 @@ def _table(documents: list[dict[str, Any]]) -> None:
     else:
         console.print("no devices")
     for body in documents:
+        for event in body.get("events", ()):
+            console.print(f"{body['vendor']}: {event['code']} of {event['device']}")
+        if body.get("links"):
+            console.print(f"{body['vendor']}: {len(body['links'])} links (-o json lists them)")
         for problem in body["problems"]:
             console.print(f"{body['vendor']}: {problem['code']}: {problem['message']}")
 

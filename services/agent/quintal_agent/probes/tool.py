@@ -136,8 +136,8 @@ class ToolProbe:
             else:
                 seen.append(told)
         merged = merge(self._vendor, seen)
-        troubles = [*merged.troubles, *troubles]
-        return replace(merged, troubles=tuple(troubles), idle=not merged.devices)
+        told = dict.fromkeys((*merged.troubles, *troubles))
+        return replace(merged, troubles=tuple(told), idle=not merged.devices)
 
     def _one(self, command: Command) -> Observation | Trouble:
         name = command[0]
