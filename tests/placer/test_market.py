@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
-from quintal.contracts.documents import Catalog, Document
+from hypothesis import given, strategies as st
+
+from quintal.contracts.documents import AcceleratorNeed, Catalog, Document
 from quintal.contracts.message import Refusal
 from quintal.errors import Code, Owner
 from quintal_placer.asking import Market, translate
-from tests.placer.world import doc, request, small_catalog
+from quintal_placer.engine.quota import Holding, Limit, Meter, Quotas
+from tests.placer.world import doc, model, request, small_catalog
 
 NOW_MS = 1_800_000_000_000
 
@@ -53,3 +57,23 @@ def test_a_rating_that_the_site_adds_is_what_is_granted_by() -> None:
     assert not isinstance(found, Refusal)
     offer = next(offer for offer in found[0].options[0].offers if offer.model == "mid-40")
     assert (offer.rating_micro, offer.provenance) == (310_000, "measured")
+
+
+@given(st.decimals(0, 1, places=3), st.decimals(1, 8, places=3))
+def test_a_quota_of_ten_units_admits_21_h20_whatever_the_band(low: Decimal, high: Decimal) -> None:
+    """The value debits, never an end of the band: an unsure rating makes no quota smaller."""
+    value = Decimal("0.4596")
+    h20 = model("h20", memory=96, llm_large=str(value))
+    rating = h20.spec.ratings[0].model_copy(
+        update={"low80": value * low, "high80": value * high, "provenance": "roofline"}
+    )
+    banded = h20.model_copy(update={"spec": h20.spec.model_copy(update={"ratings": (rating,)})})
+    need = AcceleratorNeed(models=("h20",))
+    ((offer,), _) = market(banded).offers((need,), "llm_large", "", "ml")
+    quotas = Quotas(limits={"ml": (Limit(Meter("ml", "llm_large", "class", ""), 10_000_000),)})
+    one = Holding("ml", "llm_large", offer.family, offer.model, 1, offer.rating_micro)
+    admitted = 0
+    while quotas.exceeded(one) is None:
+        quotas.add(one)
+        admitted += 1
+    assert admitted == 21

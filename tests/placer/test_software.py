@@ -325,7 +325,7 @@ def test_case_d01_what_software_ruled_out_is_kept_for_a_grant_too() -> None:
     state = house(catalog(work("w", cuda("11.7")), quota), a="515.48.07", b="470.57.02", c="")
     its = desk(state)
     its.decide("ml", placement.PlaceAsk(request_id="r", workload="w"))
-    told = its.explanations["ml", "r"]
+    told = its.explanation("ml", "r")
     assert told.verdict == "placed"
     assert {reason.names for reason in told.reasons} == {("b",), ("c",)}
     assert all("515.43.04" in reason.message for reason in told.reasons)
