@@ -17,7 +17,7 @@ from quintal.process import EXIT_DEPOSED
 from tests.placer.town import Town, town
 from tests.placer.world import cards, request, until
 from tests.support.nats import NatsServer
-from tests.support.proxy import HoldingProxy
+from tests.support.holding import HoldingProxy
 
 pytestmark = [pytest.mark.bus, pytest.mark.crash, pytest.mark.timeout(120)]
 

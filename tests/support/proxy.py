@@ -1,87 +1,103 @@
-"""A proxy before the server that can hold single messages back, and bring them late.
+"""A TCP proxy before the server, that stalls one connection just before or after an append.
 
-It reads the client's side of the protocol frame by frame; what is not to be held goes on at once,
-so that a message is overtaken by all that was said after it. A wire cannot do that to one
-connection; a server that hangs on its disk, or a cluster that elects, can.
+Nothing is lost and nothing changes its place: what was held is delivered later, and what comes
+behind it after it, both ways, as by a network that stalls and then goes on.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Literal
 
-_WITH_PAYLOAD = {b"PUB", b"HPUB"}
+APPEND = b"HPUB quintal.v1.ledger "
 
 
-@dataclass
-class HoldingProxy:
-    """Forwards to `port` of this host; `hold(...)` says what is held from now on."""
+@dataclass(slots=True)
+class Hold:
+    """What is to be held next, and for how long."""
 
-    port: int
-    held: list[str] = field(default_factory=list)
-    """Subjects of what was held, in order."""
-    _server: asyncio.Server | None = None
-    _holds: dict[str, tuple[float, int]] = field(default_factory=dict)
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    what: Literal["append", "answer"]
+    seconds: float
 
-    async def start(self) -> None:
-        self._server = await asyncio.start_server(self._client, "127.0.0.1", 0)
+
+class Proxy:
+    """Listens on `port`; use `async with`."""
+
+    def __init__(self, server_port: int) -> None:
+        self._server_port = server_port
+        self._next: Hold | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self.held = 0
+        self.delivered = 0
+
+    async def __aenter__(self) -> Proxy:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     @property
     def url(self) -> str:
         assert self._server is not None
         return f"nats://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
-    def hold(self, subject: str, seconds: float, count: int = 1) -> None:
-        """The next `count` messages on `subject` arrive `seconds` late."""
-        self._holds[subject] = (seconds, count)
+    def hold(self, what: Literal["append", "answer"], seconds: float) -> None:
+        """Stall the connection of the next append: before it is delivered, or before its answer."""
+        self._next = Hold(what, seconds)
 
-    async def stop(self) -> None:
-        if self._server is not None:
-            self._server.close()
-        for task in self._tasks:
-            task.cancel()
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self._server_port)
+        except OSError:
+            writer.close()
+            return
+        answers = asyncio.Event()
+        answers.set()
+        for pump in (self._up(reader, up_writer, answers), self._down(up_reader, writer, answers)):
+            task = asyncio.create_task(pump)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
-    def _spawn(self, task: asyncio.Task[None]) -> None:
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    async def _up(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answers: asyncio.Event
+    ) -> None:
+        try:
+            while data := await reader.read(65_536):
+                hold, append = self._next, APPEND in data
+                if hold is not None and append:
+                    self._next = None
+                    self.held += 1
+                    answers.clear()
+                    if hold.what == "answer":
+                        writer.write(data)
+                        data = b""
+                    await asyncio.sleep(hold.seconds)
+                    answers.set()
+                    self.delivered += 1
+                writer.write(data)
+                await writer.drain()
+        except OSError:
+            return
+        finally:
+            writer.close()
 
-    async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            from_server, to_server = await asyncio.open_connection("127.0.0.1", self.port)
-            self._spawn(asyncio.create_task(_pump(from_server, writer)))
-            self._spawn(asyncio.create_task(self._frames(reader, to_server)))
-
-    async def _frames(self, reader: asyncio.StreamReader, to_server: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            while line := await reader.readline():
-                frame = line
-                words = line.split()
-                if words and words[0] in _WITH_PAYLOAD:
-                    frame += await reader.readexactly(int(words[-1]) + 2)
-                    subject = words[1].decode()
-                    seconds, count = self._holds.get(subject, (0.0, 0))
-                    if count:
-                        self._holds[subject] = (seconds, count - 1)
-                        self.held.append(subject)
-                        self._spawn(asyncio.create_task(_late(to_server, frame, seconds)))
-                        continue
-                to_server.write(frame)
-                await to_server.drain()
-        to_server.close()
-
-
-async def _late(to_server: asyncio.StreamWriter, frame: bytes, seconds: float) -> None:
-    await asyncio.sleep(seconds)
-    with contextlib.suppress(OSError):
-        to_server.write(frame)
-        await to_server.drain()
-
-
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
-        while data := await reader.read(65_536):
-            writer.write(data)
-            await writer.drain()
-    writer.close()
+    @staticmethod
+    async def _down(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answers: asyncio.Event
+    ) -> None:
+        try:
+            while data := await reader.read(65_536):
+                await answers.wait()
+                writer.write(data)
+                await writer.drain()
+        except OSError:
+            return
+        finally:
+            writer.close()
