@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from quintal_agent.probes import boxes
 from quintal_agent.probes.probe import Device, Observation
 from quintal_agent.probes.table import read_capture
 
@@ -604,3 +605,30 @@ class TestOthers:
         seen = read(text)
         assert [device.vendor for device in seen.devices] == ["nvidia", "huawei"]
         assert codes(seen) == ["display_ignored"]
+
+    @pytest.mark.parametrize(
+        ("head", "row", "pid", "name", "size"),
+        [
+            ("| GPU GI CI PID Type Process name GPU Memory |", "| 0 N/A N/A 17 C a b 5MiB |",
+             17, "a b", 5 * MIB),
+            ("| GPU GI CI PID Type Process name GPU Memory |", "| 0 N/A N/A 17 G N/A N/A |",
+             17, "", None),
+            ("| GPU PID Process name Usage(MiB) |", "| 0 17 python 5 |", 17, "python", 5 * MIB),
+            ("| AIP PID Type Process name Usage |", "| 0 17 C python 5Mib |", 17, "python", 5 * MIB),
+            ("| Card MI PID Command Line MLU Memory Usage |", "| 0 / 17 python x.py 5 MiB |",
+             17, "python x.py", 5 * MIB),
+        ],
+    )  # fmt: skip
+    def test_a_process_is_read_by_the_header_above_it(
+        self, head: str, row: str, pid: int, name: str, size: int | None
+    ) -> None:
+        (process,) = boxes.processes(f"{head}\n|==|\n{row}\n+--+\n")[0]
+        assert (process.pid, process.name, process.memory_bytes) == (pid, name, size)
+
+    @pytest.mark.parametrize("row", ["| No running processes found |", "| 0 N/A N/A N/A N/A |"])
+    def test_a_row_without_a_process_is_none(self, row: str) -> None:
+        assert boxes.processes(f"| AIP PID Type Process name Usage |\n{row}\n") == {}
+
+    def test_a_list_of_cards_is_a_device_each(self) -> None:
+        page = "Total Count : 2\nNPU ID : 0\nProduct Name : X\nNPU ID : 32\n"
+        assert len({device.uuid for device in devices(page)}) == 2

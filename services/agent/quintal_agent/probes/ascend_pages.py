@@ -55,10 +55,22 @@ def parse(data: bytes) -> Observation:
     told = dict(lines)
     if "PCI Vendor ID" in told or "Board ID" in told:
         return _board(told)
-    card = told.get("NPU ID", "0")
-    blocks = _blocks(lines)
-    devices = [_device(block, card, place) for place, block in enumerate(blocks)]
+    devices: list[Device] = []
+    for card, section in _cards(lines):
+        for block in _blocks(section):
+            devices.append(_device(block, card, len(devices)))
     return captured.observed("huawei", "npu-smi info -t", devices)
+
+
+def _cards(lines: list[tuple[str, str]]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """A page may tell of one card, or of several (`-l`)."""
+    found: list[tuple[str, list[tuple[str, str]]]] = []
+    for key, value in lines:
+        if key == "NPU ID":
+            found.append((value, []))
+        elif found:
+            found[-1][1].append((key, value))
+    return found
 
 
 def _blocks(lines: list[tuple[str, str]]) -> list[dict[str, str]]:
@@ -95,7 +107,7 @@ def _device(block: dict[str, str], card: str, place: int) -> Device:
         captured.identity(serial=f"npu-{card}-{chip}"),
         place,
         "huawei",
-        captured.known(block.get("Chip Name")) or "",
+        captured.known(block.get("Chip Name") or block.get("Product Name")) or "",
         high or values.size(block.get("DDR Capacity(MB)"), "MiB"),
         cores=captured.whole(block.get("Aicore Count")),
         health=health,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from quintal_agent.probes import captured, values
-from quintal_agent.probes.probe import Value
+from quintal_agent.probes.probe import Process, Value
 
 Group = list[list[str]]
 """The rows between two rules, each a list of cells."""
@@ -128,3 +128,41 @@ def first_number(row: Sequence[str]) -> int | None:
     """The number that a row's first cell begins with: the tool's index of the device."""
     match = re.match(r"\s*(\d{1,9})\b", row[0] if row else "")
     return int(match[1]) if match else None
+
+
+def processes(said: str) -> dict[int, tuple[Process, ...]]:
+    """The processes of each device, from a table below it: `PID` and `Type` as its header says.
+
+    A row without a process (`N/A`, a sentence) is none.
+    """
+    found: list[tuple[int, Process]] = []
+    head: list[str] = []
+    unit = ""
+    for line in said.splitlines():
+        words = line.strip().strip("|").split()
+        if "PID" in words and words.index("PID") > 0:
+            head = words
+        elif head and not found and "Usage(MiB)" in line:
+            unit = "MiB"
+        row = _process(words, head, "MiB" if "Usage(MiB)" in " ".join(head) else unit)
+        if row is not None:
+            found.append(row)
+    return captured.by_index(found)
+
+
+def _process(words: list[str], head: list[str], unit: str) -> tuple[int, Process] | None:
+    if not head:
+        return None
+    place = head.index("PID")
+    index = captured.whole(words[0]) if words else None
+    pid = captured.whole(words[place]) if place < len(words) else None
+    if index is None or pid is None:
+        return None
+    rest = words[place + (2 if "Type" in head else 1) :]
+    size = re.search(r"(\d+)\s*((?:[KMG]i?[bB])?)$", " ".join(rest))
+    memory = None
+    if size and (size[2] or unit):
+        memory = values.size(size[1], size[2] or unit)
+        rest = " ".join(rest)[: size.start()].split()
+    part = captured.known(words[1]) if head[1] in {"GI", "MI", "VF"} else None
+    return index, Process(pid, captured.known(" ".join(rest)) or "", memory, part or "")

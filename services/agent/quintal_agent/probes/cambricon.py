@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from quintal_agent.probes import boxes, captured, tool, values
 from quintal_agent.probes.boxes import Group, Sheet
@@ -25,6 +26,8 @@ def parse(data: bytes) -> Observation:
         for group in sheet.groups
         if (index := boxes.first_number(group[0])) is not None
     ]
+    held = boxes.processes(said)
+    devices = [replace(device, processes=held.get(device.index, ())) for device in devices]
     driver = re.search(r"Driver v?(\S+)", said)
     return captured.observed(
         "cambricon", "cnmon", devices, drivers={"cambricon": driver[1]} if driver else {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from dataclasses import replace
 from typing import Final
 
 from quintal_agent.probes import boxes, captured, tool, values
@@ -30,6 +31,8 @@ def parse(data: bytes) -> Observation:
         for group in sheet.groups
         if (index := boxes.first_number(group[0])) is not None
     ]
+    held = boxes.processes(said)
+    devices = [replace(device, processes=held.get(device.index, ())) for device in devices]
     driver = re.search(r"Driver Version:\s+(\S+)", said)
     firmware = re.search(r"HL-SMI Version:\s+\S*?-fw-([\w.]+)", said)
     return captured.observed(

@@ -8,14 +8,10 @@ from typing import Final
 
 from quintal_agent.probes import boxes, captured, tool, values
 from quintal_agent.probes.boxes import Group, Sheet
-from quintal_agent.probes.probe import Device, Health, Observation, Part, Process, Trouble, Value
+from quintal_agent.probes.probe import Device, Health, Observation, Part, Trouble, Value
 
 _HANDLE: Final = re.compile(
     r"Unable to determine the device handle for (?:GPU|gpu)\s*\d*\s*:?\s*([0-9A-Fa-f:.]+)[^\n]*"
-)
-_PROCESS: Final = re.compile(
-    r"^\|\s+(\d{1,6})\s+(N/A|\d+)\s+(N/A|\d+)\s+(\d{1,10})\s+(\S+)\s+(.*?)\s+(\d+\s*[KMG]iB|N/A)\s*\|",
-    re.MULTILINE,
 )
 _HEADS: Final[Group] = [
     ["GPU  Name", "Bus-Id", "Clock-SM  Clock-Mem"],
@@ -43,15 +39,7 @@ def parse(data: bytes) -> Observation:
     if sheet is None:
         raise ValueError("no table")
     vendor = "iluvatar" if other else "nvidia"
-    processes = captured.by_index(
-        [
-            (
-                int(row[1]),
-                Process(int(row[4]), row[6], values.size(row[7]), captured.known(row[2]) or ""),
-            )
-            for row in _PROCESS.finditer(said, max(said.find("Processes:"), 0))
-        ]
-    )
+    processes = boxes.processes(said)
     parts = _parts(said)
     devices = []
     for group in sheet.groups:

@@ -136,8 +136,8 @@ class ToolProbe:
             else:
                 seen.append(told)
         merged = merge(self._vendor, seen)
-        told = dict.fromkeys((*merged.troubles, *troubles))
-        return replace(merged, troubles=tuple(told), idle=not merged.devices)
+        once = dict.fromkeys((*merged.troubles, *troubles))
+        return replace(merged, troubles=tuple(once), idle=not merged.devices)
 
     def _one(self, command: Command) -> Observation | Trouble:
         name = command[0]
