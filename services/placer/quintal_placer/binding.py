@@ -152,7 +152,7 @@ class Binding:
         for holding in holdings:
             self._state.quotas.drop(holding)
         try:
-            return self._desk.decide(lease.tenant, request, avoid)
+            return self._desk.decide(lease.tenant, request, avoid, apart=lease.lease)
         finally:
             for holding in holdings:
                 self._state.quotas.add(holding)

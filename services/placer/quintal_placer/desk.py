@@ -17,13 +17,13 @@ from quintal.contracts.message import Refusal
 from quintal.contracts.placement import LeaseDevice, PlaceAsk
 from quintal.errors import Code, Owner
 from quintal.units import PARTS
-from quintal_placer import asking, views
+from quintal_placer import asking, budgets, views
 from quintal_placer.announcer import Announcer
 from quintal_placer.asking import Market, Terms
 from quintal_placer.engine import placing
 from quintal_placer.engine.asks import Ask, Offer
 from quintal_placer.engine.fleet import Device
-from quintal_placer.engine.placing import Chosen
+from quintal_placer.engine.placing import Chosen, NothingNow
 from quintal_placer.engine.why import Cause, Why, barred, why
 from quintal_placer.ledger import LedgerWriter
 from quintal_placer.settings import Settings
@@ -79,6 +79,9 @@ class Desk:
         """Nodes that are heard and have not said what they have."""
         self._whys: dict[tuple[Ask, str], Why] = {}
         self._whys_at = -1
+        self._lasting: dict[tuple[Ask, str], Why] = {}
+        """Those that no lease's end could change."""
+        self._lasting_at = -1
 
     @property
     def market(self) -> Market:
@@ -94,10 +97,17 @@ class Desk:
         return appended
 
     def decide(
-        self, tenant: str, ask: PlaceAsk, avoid: frozenset[tuple[str, str]] = frozenset()
+        self,
+        tenant: str,
+        ask: PlaceAsk,
+        avoid: frozenset[tuple[str, str]] = frozenset(),
+        apart: str = "",
     ) -> Decided | Refusal:
-        """One decision, for real and dry runs alike; kept for `explain`."""
-        decided = self._decided(tenant, ask, avoid)
+        """One decision, for real and dry runs alike; kept for `explain`.
+
+        `apart` is a lease whose own part of the budget must not stand in its way.
+        """
+        decided = self._decided(tenant, ask, avoid, apart=apart)
         self._explain(tenant, ask, decided)
         return decided
 
@@ -115,6 +125,7 @@ class Desk:
         ask: PlaceAsk,
         avoid: frozenset[tuple[str, str]],
         *,
+        apart: str = "",
         reasons: bool = True,
     ) -> Decided | Refusal:
         if self.ledger_full or self.writer.full:
@@ -129,7 +140,16 @@ class Desk:
         engine_ask, terms = translated
         if not self.state.quotas.defined(tenant, engine_ask.workload_class):
             return self.no_quota(tenant, engine_ask.workload_class)
-        engine_ask = replace(engine_ask, avoid=avoid)
+        micro_max = budgets.rate_max(
+            self.state,
+            tenant,
+            engine_ask.workload_class,
+            ttl_ms=terms.ttl_ms,
+            at_ms=self.writer.now_ms(),
+            apart=apart,
+        )
+        if avoid or micro_max is not None:
+            engine_ask = replace(engine_ask, avoid=avoid, micro_max=micro_max)
         if ask.workload is not None:
             fitted = self.market.software.bar(
                 engine_ask, ask, self.state.fleet.kinds(), self.writer.now_ms()
@@ -142,11 +162,24 @@ class Desk:
             return engine_ask, terms, outcome
         if not reasons:
             return Refusal(code=Code.NO_CAPACITY, message="not now")
+        return self._not_chosen(engine_ask, terms, outcome)
+
+    def _not_chosen(self, ask: Ask, terms: Terms, outcome: NothingNow) -> Refusal:
+        """Which cap or budget bars it; else what of the fleet does."""
+        if outcome.over_budget is not None:
+            return budgets.refusal(
+                self.state,
+                ask.tenant,
+                ask.workload_class,
+                micro=outcome.over_budget,
+                ttl_ms=terms.ttl_ms,
+                at_ms=self.writer.now_ms(),
+            )
         if outcome.excess is None:
-            told = views.refusal(self._why(engine_ask), engine_ask.closed_pools)
+            told = views.refusal(self._why(ask), ask.closed_pools)
             return views.with_missing(told, len(self.without_inventory()))
         refusal = views.over_quota(outcome.excess)
-        told = views.refusal(self._why(engine_ask, refusal.code), engine_ask.closed_pools)
+        told = views.refusal(self._why(ask, refusal.code), ask.closed_pools)
         return refusal.model_copy(update={"reasons": told.reasons})
 
     @staticmethod
@@ -159,14 +192,24 @@ class Desk:
         )
 
     def _why(self, ask: Ask, barred: str = "") -> Why:
-        """The fleet taken apart: costly, and the same until the fleet changes."""
-        if self._whys_at != self.state.fleet.version or len(self._whys) >= WHYS_MAX:
+        """The fleet taken apart: costly, and the same until the fleet changes.
+
+        What nobody's release could mend stays the same until the fleet's own state does: a flood
+        of what can never fit costs one look.
+        """
+        fleet = self.state.fleet
+        if self._whys_at != fleet.version or len(self._whys) >= WHYS_MAX:
             self._whys.clear()
-            self._whys_at = self.state.fleet.version
-        key = (replace(ask, tenant=""), barred)
-        known = self._whys.get(key)
+            self._whys_at = fleet.version
+        if self._lasting_at != fleet.structure or len(self._lasting) >= WHYS_MAX:
+            self._lasting.clear()
+            self._lasting_at = fleet.structure
+        key = (replace(ask, tenant="", micro_max=None), barred)
+        known = self._whys.get(key) or self._lasting.get(key)
         if known is None:
-            known = self._whys[key] = why(self.state.fleet, ask, barred)
+            known = self._whys[key] = why(fleet, ask, barred)
+            if known.lasting:
+                self._lasting[key] = known
         return known
 
     def _explain(self, tenant: str, ask: PlaceAsk, decided: Decided | Refusal) -> None:
@@ -238,6 +281,14 @@ class Desk:
             deadline_ms=at_ms + terms.ttl_ms,
             bound=ask.bind == "none",
             catalog_revision=self.state.adopted[0],
+            over_by=budgets.over(
+                self.state,
+                tenant,
+                terms.workload_class,
+                chosen.micro,
+                ttl_ms=terms.ttl_ms,
+                at_ms=at_ms,
+            ),
         )
 
     def _cpu(self, ask: Ask, chosen: Chosen) -> dict[str, int]:
@@ -267,9 +318,9 @@ class Desk:
         """
         before_ms = self.writer.now_ms()
         update: dict[str, int] = {"sequence": await self.writer.barrier()}
-        if isinstance(answer, placement.Lease) and answer.expires_in_ms:
-            waited_ms = self.writer.now_ms() - before_ms
-            update["expires_in_ms"] = max(0, answer.expires_in_ms - waited_ms)
+        left_ms: int = getattr(answer, "expires_in_ms", 0)  # of a lease: less by the wait
+        if left_ms:
+            update["expires_in_ms"] = max(0, left_ms - (self.writer.now_ms() - before_ms))
         return answer.model_copy(update=update)
 
     def own(self, tenant: str, name: str) -> Lease | None:

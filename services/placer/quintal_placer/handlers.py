@@ -107,7 +107,9 @@ class Handlers:
         """The caller's caps."""
 
         async def act(promises: Promises) -> placement.QuotaView:
-            return await promises.desk.told(views.quota_view(self._state, caller.principal, 0))
+            return await promises.desk.told(
+                views.quota_view(self._state, caller.principal, self._now_ms())
+            )
 
         return await self._within_limits(caller, act)
 
@@ -232,7 +234,7 @@ class Handlers:
         promises = await self._placer.confirm()
         if promises is None:
             return None
-        return await promises.desk.told(views.quota_view(self._state, ask.tenant, 0))
+        return await promises.desk.told(views.quota_view(self._state, ask.tenant, self._now_ms()))
 
     # --- what they share ----------------------------------------------------------------------
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 
 from quintal.contracts import ledger, placement
+from quintal.contracts.documents import Budget
 from quintal.contracts.message import Refusal
 from quintal.contracts.placement import PlaceAsk
 from quintal.errors import Code, Owner
-from quintal_placer import views
+from quintal_placer import budgets, views
 from quintal_placer.adoption import adoption_record
 from quintal_placer.agents import Agents
 from quintal_placer.announcer import Announcer
@@ -214,6 +215,9 @@ class Promises:
         now_ms = self._writer.now_ms()
         ttl_ms = ask.ttl_ms or lease.ttl_ms
         deadline_ms = max(lease.deadline_ms, now_ms + ttl_ms)
+        beyond = budgets.renewal_over(self._state, lease, deadline_ms, now_ms)
+        if beyond is not None and beyond[0].on_exceed == "refuse":
+            return _over_budget(beyond)
         if ttl_ms != lease.ttl_ms:
             await self.desk.commit(
                 [
@@ -224,7 +228,10 @@ class Promises:
             )
         else:
             lease.deadline_ms = deadline_ms
-        return await self.desk.told(self.desk.view(lease))
+        view = self.desk.view(lease)
+        if beyond is not None:
+            view = view.model_copy(update={"over_by": {**view.over_by, **beyond[1]}})
+        return await self.desk.told(view)
 
     async def release(self, tenant: str, ask: placement.ReleaseAsk) -> placement.Lease | Refusal:
         """Over, from now; doing it twice is doing it once."""
@@ -292,6 +299,16 @@ class Promises:
         if ask.lease is not None:
             return self.desk.own(tenant, ask.lease)
         return self.desk.by_request(tenant, ask.request_id or "")
+
+
+def _over_budget(beyond: tuple[Budget, dict[str, str]]) -> Refusal:
+    (name, excess), *_ = beyond[1].items()
+    return Refusal(
+        code=Code.BUDGET_EXCEEDED,
+        message=f"{name}: over by {excess}; the lease stands until its deadline",
+        verdict="not_now",
+        details={"cap": name, "over_by": excess},
+    )
 
 
 def _refused(lease: Lease) -> bool:

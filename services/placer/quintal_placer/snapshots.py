@@ -132,6 +132,11 @@ def dump(state: PlacerState, sequence: int) -> bytes:
         "writer": state.writer,
         "adopted": list(state.adopted),
         "retired": state.retired,
+        "spent": [
+            [tenant, its, month, str(amount)]
+            for (tenant, its), months in sorted(state.spent.used.items())
+            for month, amount in sorted(months.items())
+        ],
         "sha256": sha256(body).hexdigest(),
     }
     return json.dumps(header).encode() + b"\n" + body
@@ -157,6 +162,11 @@ def fill(state: PlacerState, data: bytes) -> None:
     state.epoch, state.writer = header["epoch"], header["writer"]
     state.adopted = (header["adopted"][0], header["adopted"][1])
     state.retired = dict(header["retired"])
+    if "spent" in header:
+        # Leases that are forgotten are in it too, so that it stands for what the records bring.
+        state.spent.used.clear()
+        for tenant, its, month, amount in header["spent"]:
+            state.spent.used.setdefault((tenant, its), {})[month] = int(amount)
     state.closed.sort(key=lambda name: state.leases[name].closed_ms or 0)
 
 

@@ -19,6 +19,7 @@ from quintal.contracts.nodes import RawDevice
 from quintal.contracts.placement import AdoptAsk, LeaseDevice, PlaceAsk
 from quintal.units import PARTS, to_micro
 from quintal_placer import software
+from quintal_placer.engine.budget import Spent, Stretch
 from quintal_placer.engine.fleet import Device, Fleet, Node
 from quintal_placer.engine.leases import LIVE, TABLE, State, follow
 from quintal_placer.engine.quota import Holding, Limit, Meter, Quotas, Scope
@@ -79,6 +80,8 @@ class PlacerState:
     def __init__(self) -> None:
         self.fleet = Fleet()
         self.quotas = Quotas()
+        self.spent = Spent()
+        """What leases used that are over, for budgets."""
         self.catalog = Catalog()
         self.leases: dict[str, Lease] = {}
         self.by_request: dict[tuple[str, str], str] = {}
@@ -87,6 +90,8 @@ class PlacerState:
         """Waiting requests in order of arrival."""
         self.live: dict[str, Lease] = {}
         """Granted and bound ones."""
+        self.live_of: dict[str, dict[str, Lease]] = {}
+        """Tenant -> its live ones."""
         self.ending: dict[str, Lease] = {}
         self.on_node: dict[str, set[str]] = {}
         """Node -> leases that hold devices there, ending ones too."""
@@ -126,6 +131,7 @@ class PlacerState:
 
     def forget(self, now_ms: int) -> None:
         """Drop what ended more than a day ago, and its request id with it."""
+        self.spent.forget(now_ms)
         kept_from = now_ms - KEPT_MS
         gone = 0
         for name in self.closed:
@@ -295,6 +301,7 @@ class PlacerState:
         lease.granted, lease.granted_ms = record, record.at_ms
         lease.ttl_ms, lease.deadline_ms = record.ttl_ms, record.deadline_ms
         self.live[record.lease] = lease
+        self.live_of.setdefault(lease.tenant, {})[record.lease] = lease
         self._hold(lease, record)
         self._count(lease, self.quotas.add)
         if record.bound:
@@ -333,7 +340,9 @@ class PlacerState:
         lease.waiting = set(lease.nodes)
         self._count(lease, self.quotas.drop)
         self.fleet.version += 1  # quota is free again, and somebody may wait for just that
-        del self.live[record.lease]
+        self._leave(lease)
+        if lease.bound_ms is not None:
+            self._spend(lease, record.effective_ms)
         self.ending[record.lease] = lease
 
     def _node_released(self, record: ledger.NodeReleased) -> None:
@@ -357,7 +366,7 @@ class PlacerState:
         self._count(lease, self.quotas.drop)
         for node in lease.nodes:
             self._let_go(lease, node)
-        del self.live[record.lease]
+        self._leave(lease)
         lease.reason, lease.message = record.code, record.message
         self._close(lease, record)
 
@@ -367,6 +376,34 @@ class PlacerState:
         if isinstance(record, ledger.LeaseRefused):
             lease.reason, lease.message = record.code, record.message
         self._close(lease, record)
+
+    def _leave(self, lease: Lease) -> None:
+        """It is live no more."""
+        del self.live[lease.lease]
+        its = self.live_of[lease.tenant]
+        del its[lease.lease]
+        if not its:
+            del self.live_of[lease.tenant]
+
+    def _spend(self, lease: Lease, effective_ms: int) -> None:
+        assert lease.granted is not None
+        assert lease.bound_ms is not None
+        stretch = Stretch(micro_of(lease), lease.bound_ms, effective_ms)
+        self.spent.add(lease.tenant, lease.granted.workload_class, stretch)
+
+    def this_month(self, tenant: str, workload_class: str, at_ms: int, apart: str = "") -> int:
+        """Micro-units x ms of the calendar month of `at_ms`, live leases to their deadlines.
+
+        `apart` is a lease that is not counted: one that is about to be given other devices.
+        """
+        live = (
+            Stretch(micro_of(lease), lease.bound_ms or lease.granted_ms, lease.deadline_ms)
+            for lease in self.live_of.get(tenant, {}).values()
+            if lease.granted is not None
+            and lease.granted.workload_class == workload_class
+            and lease.lease != apart
+        )
+        return self.spent.in_month(tenant, workload_class, at_ms, live)
 
     def _close(self, lease: Lease, record: ledger.AnyRecord) -> None:
         lease.closed_ms = record.at_ms
@@ -503,6 +540,11 @@ _HELD_AS = {State.BOUND: "leased", State.GRANTED: "binding", State.ENDING: "rele
 
 assert all(TABLE[state].holds_devices for state in _HELD_AS)
 assert all(TABLE[state].holds_quota for state in LIVE)
+
+
+def micro_of(lease: Lease) -> int:
+    """Micro-units of its class that a lease delivers, all devices together."""
+    return sum(device.rating_micro * device.parts // PARTS for device in lease.devices)
 
 
 def digest(asked: PlaceAsk | AdoptAsk) -> str:

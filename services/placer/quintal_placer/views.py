@@ -17,7 +17,7 @@ from quintal.contracts.message import Reason, Refusal
 from quintal.contracts.placement import LeaseDevice
 from quintal.errors import Code, Owner
 from quintal.units import PARTS, from_micro, unit_name
-from quintal_placer import environment
+from quintal_placer import budgets, environment
 from quintal_placer.asking import Market
 from quintal_placer.engine.fleet import Device, Node
 from quintal_placer.engine.quota import Excess, Limit
@@ -238,8 +238,8 @@ def _amount(limit: Limit, amount: int) -> str:
     return f"{from_micro(amount).normalize():f}" if limit.micro is not None else str(amount)
 
 
-def quota_view(state: PlacerState, tenant: str | None, sequence: int) -> placement.QuotaView:
-    """Caps and what is held under them; `over_by` where a cap was lowered under what runs."""
+def quota_view(state: PlacerState, tenant: str | None, at_ms: int) -> placement.QuotaView:
+    """Caps and budgets, and what is held of them; `over_by` where there is more than that."""
     rows = []
     for name, limits in sorted(state.quotas.limits.items()):
         if tenant not in {None, name}:
@@ -261,7 +261,8 @@ def quota_view(state: PlacerState, tenant: str | None, sequence: int) -> placeme
                     over_by=over,
                 )
             )
-    return placement.QuotaView(rows=tuple(rows), sequence=sequence)
+        rows += budgets.rows(state, name, at_ms)
+    return placement.QuotaView(rows=tuple(rows))
 
 
 def device_view(state: PlacerState, node: Node, device: Device) -> placement.DeviceView:

@@ -130,6 +130,31 @@ class Node:
         return next((reason for reason, holds in checks if holds), None)
 
 
+class _Sort(NamedTuple):
+    """What a node is to whoever asks why: equal sorts, equal answers."""
+
+    lasting: tuple[object, ...]
+    free: tuple[tuple[object, ...], ...]
+
+
+def _sort_of(node: Node) -> _Sort:
+    kinds: dict[tuple[object, ...], int] = {}
+    free: dict[tuple[object, ...], int] = {}
+    for device in node.devices.values():
+        kind = (
+            device.model or "", device.model is None, device.pool, device.kind, device.usable,
+            bool(device.disputed), device.foreign_bytes > FOREIGN_BYTES_MAX,
+        )  # fmt: skip
+        kinds[kind] = kinds.get(kind, 0) + 1
+        if device.holder is None:
+            free[kind] = free.get(kind, 0) + 1
+    lasting = (
+        node.stack, node.liveness, bool(node.cordons), node.cpu_milli, node.memory_bytes,
+        tuple(sorted(kinds.items())),
+    )  # fmt: skip
+    return _Sort(lasting, tuple(sorted(free.items())))
+
+
 class Fleet:
     """All nodes, and the index of what is free. Whoever changes a node calls `touch` after."""
 
@@ -142,10 +167,15 @@ class Fleet:
         self._having: dict[tuple[str, str, str], SortedSet[str]] = {}
         self._known: dict[str, frozenset[tuple[str, str, str]]] = {}
         self._kinds: frozenset[tuple[str, str]] | None = None
+        self._alike: dict[_Sort, SortedSet[str]] = {}
+        self._sorts: dict[str, _Sort] = {}
+        self._stale: set[str] = set()
+        self._structure = 0
 
     def touch(self, name: str) -> None:
         """File the node anew: its facts, its devices or their holders changed."""
         self.version += 1
+        self._stale.add(name)
         node = self.nodes.get(name)
         self._know(name, node)
         wanted = self._count(node) if node is not None and node.open else {}
@@ -160,6 +190,38 @@ class Fleet:
                 buckets = self._shelves.setdefault(shelf, SortedDict())
                 buckets.setdefault(count, SortedSet()).add(name)
         self._filed[name] = wanted
+
+    def alike(self) -> Iterator[SortedSet[str]]:
+        """The names of nodes that differ in nothing but what is held of their CPU and memory.
+
+        Brought up to date here and not at every touch: grants need it not, refusals do.
+        """
+        self._sort_stale()
+        return iter(self._alike.values())
+
+    @property
+    def structure(self) -> int:
+        """Grows with every change but who holds what: what can never fit hangs on this alone."""
+        self._sort_stale()
+        return self._structure
+
+    def _sort_stale(self) -> None:
+        for name in self._stale:
+            node = self.nodes.get(name)
+            before = self._sorts.pop(name, None)
+            after = _sort_of(node) if node is not None else None
+            if before != after:
+                if before is None or after is None or before.lasting != after.lasting:
+                    self._structure += 1
+                if before is not None:
+                    self._alike[before].discard(name)
+                    if not self._alike[before]:
+                        del self._alike[before]
+                if after is not None:
+                    self._alike.setdefault(after, SortedSet()).add(name)
+            if after is not None:
+                self._sorts[name] = after
+        self._stale.clear()
 
     def kinds(self) -> frozenset[tuple[str, str]]:
         """(model, software) of every pair that the fleet has, held or not."""

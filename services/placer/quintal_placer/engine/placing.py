@@ -1,7 +1,7 @@
 """The pass: one ask against the fleet, as numbered steps; to the end, without a pause.
 
     1 shelves    which (pool, model, class) may serve which option
-    2 quota      which of these the tenant's caps allow
+    2 quota      which of these the tenant's caps and budget allow
     3 nodes      the first nodes of each that fit, tightest first
     4 choice     the best of these by the objective
     5 pick       the devices
@@ -48,6 +48,8 @@ class NothingNow:
     excess: Excess | None
     barred: int
     """Shelves that fitted, but for a cap."""
+    over_budget: int | None = None
+    """Micro-units of the least that would have fitted, but for the budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ def decide(fleet: Fleet, quotas: Quotas, ask: Ask) -> Chosen | NothingNow:
     best: _Candidate | None = None
     seen = barred = 0
     excess: Excess | None = None
+    dear: int | None = None
     shelves = list(fleet.shelves())
     for place, option in enumerate(ask.options):
         for offer, fits in _shelves(shelves, ask, option):  # 1
@@ -75,13 +78,17 @@ def decide(fleet: Fleet, quotas: Quotas, ask: Ask) -> Chosen | NothingNow:
             if over is not None:
                 barred, excess = barred + 1, excess or over
                 continue
+            if ask.micro_max is not None and candidate.micro > ask.micro_max:
+                barred += 1
+                dear = candidate.micro if dear is None else min(dear, candidate.micro)
+                continue
             seen += 1
             if best is None or candidate.rank < best.rank:  # 4
                 best = candidate
         if best is not None and ask.objective in {"ordered", "pack", "spread"}:
             break  # an earlier option is liked better, whatever the later ones would bring
     if best is None:
-        return NothingNow(excess, barred)
+        return NothingNow(excess, barred, dear)
     return _pick(fleet, ask, best, seen)  # 5
 
 

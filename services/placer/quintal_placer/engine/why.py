@@ -7,7 +7,7 @@ capacity, since that is what somebody can mend.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from quintal_placer.engine.asks import Ask, Offer, Option
@@ -40,6 +40,12 @@ class Why:
     message: str
     causes: tuple[Cause, ...]
 
+    @property
+    def lasting(self) -> bool:
+        """Whether it is so whoever holds what: until nodes, devices or their state change."""
+        lasting = {_NEVER, "device_unhealthy", *_CONFIGURATION}
+        return self.never and all(cause.code in lasting for cause in self.causes)
+
 
 @dataclass(frozen=True, slots=True)
 class _Finding:
@@ -55,6 +61,7 @@ class _Finding:
 
 
 _OUTSIDE = "outside the request's constraints"
+_FREE_STEP = 11
 _FREE = "free, but too few such nodes for the gang"
 
 _STACK = ("stack_blocked", "stack_unknown")
@@ -77,29 +84,24 @@ def why(fleet: Fleet, ask: Ask, barred: str = "") -> Why:
 
     `barred` is the code of the cap that bars what would have fitted, if one does.
     """
-    nearest: dict[str, _Finding] = {}
+    nearest: list[tuple[_Finding, Sequence[str]]] = []
     ever: dict[tuple[int, str, str], int] = {}
     free: dict[tuple[int, str, str], int] = {}
     mending: dict[str, int] = {}
     stacks: set[tuple[str, str]] = set()
-    each = (
-        (node, key, finding)
-        for node in fleet.nodes.values()
-        for key, finding in _findings(node, ask, barred)
-    )
-    for node, key, finding in each:
-        held = nearest.get(node.name)
-        if held is None or finding.step > held.step:
-            nearest[node.name] = finding
-        if finding.code == _NEVER:
-            continue
-        if finding.code in _STACK:
-            stacks.add((finding.code, finding.owner))
-        else:
-            ever[key] = ever.get(key, 0) + 1
-            free[key] = free.get(key, 0) + finding.free
-        if finding.would_fit:
-            mending[finding.code] = mending.get(finding.code, 0) + 1
+    for names, findings in _looked(fleet, ask, barred):
+        nearest.append((max((found for _, found in findings), key=lambda f: f.step), names))
+        count = len(names)
+        for key, finding in findings:
+            if finding.code == _NEVER:
+                continue
+            if finding.code in _STACK:
+                stacks.add((finding.code, finding.owner))
+            else:
+                ever[key] = ever.get(key, 0) + count
+                free[key] = free.get(key, 0) + finding.free * count
+            if finding.would_fit:
+                mending[finding.code] = mending.get(finding.code, 0) + count
     causes = _gather(nearest)
     possible = [key for key, count in ever.items() if count >= ask.options[key[0]].nodes]
     if not possible and not stacks:
@@ -178,14 +180,38 @@ def _never_message(
     return f"nothing known could ever meet this: {told}"
 
 
-def _gather(nearest: dict[str, _Finding]) -> tuple[Cause, ...]:
-    groups: dict[tuple[str, str, str, str], list[str]] = {}
-    for name, finding in nearest.items():
+def _looked(
+    fleet: Fleet, ask: Ask, barred: str
+) -> Iterator[tuple[Sequence[str], list[tuple[tuple[int, str, str], _Finding]]]]:
+    """What is found of every node: one look for all that are alike.
+
+    Where cards are free, what is held of the node's CPU and memory counts too.
+    """
+    for names in fleet.alike():
+        inside = [name for name in names if name in ask.nodes] if ask.nodes else names
+        outside = [name for name in names if name not in ask.nodes] if ask.nodes else ()
+        for some in (inside, outside):
+            if not some:
+                continue
+            findings = list(_findings(fleet.nodes[some[0]], ask, barred))
+            if not any(finding.step == _FREE_STEP for _, finding in findings):
+                yield some, findings
+                continue
+            short = [name for name in some if _short(fleet.nodes[name], ask)]
+            rest = [name for name in some if not _short(fleet.nodes[name], ask)]
+            for part in (short, rest):
+                if part:
+                    yield part, list(_findings(fleet.nodes[part[0]], ask, barred))
+
+
+def _gather(nearest: Iterable[tuple[_Finding, Sequence[str]]]) -> tuple[Cause, ...]:
+    groups: dict[tuple[str, str, str, str], list[Sequence[str]]] = {}
+    for finding, names in nearest:
         key = (finding.code, finding.message, finding.pool, finding.owner)
-        groups.setdefault(key, []).append(name)
+        groups.setdefault(key, []).append(names)
     causes = [
-        Cause(code, message, pool, len(names), tuple(sorted(names)[:NAMES_MAX]), owner)
-        for (code, message, pool, owner), names in groups.items()
+        Cause(code, message, pool, sum(map(len, sets)), _first(sets), owner)
+        for (code, message, pool, owner), sets in groups.items()
     ]
     return tuple(
         sorted(
@@ -200,6 +226,11 @@ def _gather(nearest: dict[str, _Finding]) -> tuple[Cause, ...]:
             ),
         )
     )
+
+
+def _first(sets: list[Sequence[str]]) -> tuple[str, ...]:
+    """The first names of all of them; each is in order."""
+    return tuple(sorted(name for names in sets for name in names[:NAMES_MAX])[:NAMES_MAX])
 
 
 def _order(code: str) -> int:
@@ -278,7 +309,10 @@ def _finding(  # noqa: C901, PLR0911, PLR0912 - a list of cases, each a line
     if len(usable) < option.cards:
         return _unusable(now, [d for d in its if not d.usable])
     if free >= option.cards:
-        return _Finding(11, "no_capacity", _beside(node, ask), shelf.pool, free=free)
+        beside = _beside(node, ask)
+        # Cards beside which no CPU is left are not free to this ask, and no part of a sum.
+        free = free if beside == _FREE else 0
+        return _Finding(_FREE_STEP, "no_capacity", beside, shelf.pool, free=free)
     if free:
         return _Finding(10, "fragmented", "fewer free than asked", shelf.pool, free=free)
     return _Finding(9, "no_capacity", "held", shelf.pool)
@@ -297,10 +331,15 @@ def _bar(option: Option, shelf: Shelf) -> _Finding | None:
 
 def _beside(node: Node, ask: Ask) -> str:
     """The cards are free; then it is the rest of the node, or the gang."""
-    short = node.cpu_milli - node.cpu_held < ask.cpu_milli
-    if short or node.memory_bytes - node.memory_held < ask.memory_bytes:
-        return "CPU or memory of the node is held"
-    return _FREE
+    return "CPU or memory of the node is held" if _short(node, ask) else _FREE
+
+
+def _short(node: Node, ask: Ask) -> bool:
+    """Whether too little is left of its CPU or memory."""
+    return (
+        node.cpu_milli - node.cpu_held < ask.cpu_milli
+        or node.memory_bytes - node.memory_held < ask.memory_bytes
+    )
 
 
 def _unusable(now: Callable[[int, str, str], _Finding], devices: list[Device]) -> _Finding:
