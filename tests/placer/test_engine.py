@@ -70,7 +70,8 @@ def test_case_a05_cheapest_and_ordered_choose_otherwise_from_one_list() -> None:
         for objective in ("ordered", "cheapest", "fastest", "pack")
     }
     assert chosen == {"ordered": "a-80", "cheapest": "b-24", "fastest": "a-80", "pack": "b-24"}
-    told = site.desk.explanations["ml", "r0"]
+    told = site.desk.explanation("ml", "r0")
+    assert told is not None
     assert "by objective pack" in told.summary
 
 
@@ -243,7 +244,8 @@ def test_case_d01_every_nodes_reason_is_kept_also_where_one_fits_but_for_a_cap()
     refused = site.refused(cards=2, accelerator=only("a-80"))
     assert refused.code == "model_quota_exceeded"
     assert reasons(refused) == {"model_quota_exceeded": 1, "never_fits": 1, "cordoned": 1}
-    told = site.desk.explanations["ml", "r1"]
+    told = site.desk.explanation("ml", "r1")
+    assert told is not None
     assert told.reasons == refused.reasons
 
 
