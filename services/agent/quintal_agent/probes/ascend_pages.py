@@ -78,7 +78,7 @@ def _blocks(lines: list[tuple[str, str]]) -> list[dict[str, str]]:
     body = [(key, value) for key, value in lines if key not in _HEAD]
     marks = [place for place, (key, _) in enumerate(body) if key in {"Chip ID", "Chip Name"}]
     if not marks:
-        return [dict(body)] if body else []
+        return [dict(body)]
     closes = marks[0] > 0
     blocks = []
     for number, mark in enumerate(marks):
