@@ -328,10 +328,22 @@ async def test_a_device_taken_out_and_put_back_elsewhere_is_the_same_one(
         state.set(count=4)
         back = await looked(source)
         assert [device.uuid for device in back.devices][3] == before[1]
-        # and one that is lost at an index where another was last seen is not told twice
-        state.set({"ret.gpu.3": 15})
-        uuids = [device.uuid for device in (await looked(source)).devices]
-        assert len(uuids) == len(set(uuids)) == 4
+
+
+async def test_a_device_lost_where_another_was_last_seen_takes_nothing_of_that_one(
+    tmp_path: Path, library: Path
+) -> None:
+    state = State(tmp_path / "state", 4)
+    async with probing(state, library) as source:
+        before = [device.uuid for device in (await looked(source)).devices]
+        for index, was in ((1, 2), (2, 3)):  # 1 is gone: 3 is now at 2
+            state.put_gpu(index, like=was)
+        state.set({"ret.gpu.3": 15})  # and what stands at 3 now cannot be read
+        seen = await looked(source)
+    assert [(device.uuid, device.health) for device in seen.devices] == [
+        (before[0], "ok"), (before[2], "ok"), (before[3], "ok"),
+    ]  # fmt: skip
+    assert [(trouble.code, trouble.device) for trouble in seen.troubles] == [("lost", "")]
 
 
 async def test_two_devices_with_one_uuid_are_both_kept(tmp_path: Path, library: Path) -> None:

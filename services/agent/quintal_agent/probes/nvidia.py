@@ -91,6 +91,8 @@ class NvidiaProbe:
         if self._suspect:
             troubles.append(Trouble("abi_suspect", self._suspect))
         events = self._events.take() if self._events is not None else ()
+        alive = {device.uuid for device in devices if device.health != "failed"}
+        troubles = [replace(t, device="") if t.device in alive else t for t in troubles]
         return Observation(
             "nvidia", tool, tuple(_once(devices)), tuple(troubles), drivers, runtimes,
             events=events,
