@@ -275,6 +275,10 @@ def boards() -> list[Board]:
                   "UTC.", sql(reports.BudgetAttained(WINDOW)), "percent", kind="table",
                   steps=WARN, columns=("tenant", "used_unit_hours", "budget_unit_hours",
                                        "percent")),
+            Panel("Commitments used", "Share of each paid floor that was used, on the mean of "
+                  "each hour; more than the floor counts as all of it.",
+                  sql(reports.CommitmentsAttained(WINDOW)), "percent", "percent", "commitment",
+                  columns=("used", "committed")),
             Panel("Utilization of what was leased", "How busy leased cards were, where readings "
                   "came; a gap is a gap.", busy, "percent", "busy_percent", "name"),
             Panel("Coverage", "Share of leased time for which there were readings.", busy,

@@ -23,6 +23,10 @@ CATALOG = (
     charges("2.00"),
     charges("1.50", "owned", "card_hour", type="cost"),
     profile(time_to_place_ms=100),
+    document("Commitment", "floor", tenant="a", **{"class": "train_llm"}, units=2),
+    document(
+        "Commitment", "cards", tenant="b", **{"class": "train_llm"}, cards=1, model=AMD,
+    ),
     document(
         "Quota", "a", tenant="a", caps=[{"class": "train_llm", "units": 4}],
         budgets=[{"class": "train_llm", "unit_hours": 10}],

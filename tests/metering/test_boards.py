@@ -7,7 +7,7 @@ import json
 import re
 import string
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,8 @@ QUESTIONS = [
     reports.CapacityByReason(ALL), reports.CapacityByReason(ALL, ("cordoned",)),
     reports.FleetUnits(ALL), reports.CostPerUnit(ALL), reports.Utilization(ALL),
     reports.Utilization(ALL, "model"), reports.HeldIdle(ALL), reports.QuotaAttained(ALL),
-    reports.BudgetAttained(ALL), reports.ObjectivesAttained(ALL), reports.DecisionsOverTime(ALL),
+    reports.BudgetAttained(ALL), reports.CommitmentsAttained(ALL),
+    reports.ObjectivesAttained(ALL), reports.DecisionsOverTime(ALL),
     reports.ReadingOverTime(ALL, "power_watts"), reports.ReadingOverTime(ALL, "power_watts", True),
 ]  # fmt: skip
 
@@ -121,6 +122,11 @@ def test_attainment_is_held_against_cap_budget_and_objective(store: Store) -> No
     ] * 3
     [budget] = store.ask(reports.BudgetAttained(ALL))
     assert (budget["used_unit_hours"], budget["percent"]) == (3, 30)
+    floors = store.ask(reports.CommitmentsAttained(ALL))
+    assert [(r["commitment"], r["committed"], r["used"], r["percent"]) for r in floors] == [
+        ("cards", 1, 1, 100), ("floor", 2, 1, 50), ("cards", 1, 1, 100), ("floor", 2, 1, 50),
+        ("cards", 1, 0, 0), ("floor", 2, 1, 50),
+    ]  # fmt: skip
     kept = store.ask(reports.ObjectivesAttained(ALL))
     assert [(row["profile"], row["granted"], row["kept_percent"]) for row in kept] == [
         ("train", 2, 50)
@@ -205,7 +211,15 @@ def test_every_panel_has_its_columns_and_reads_its_time_range_only(store: Store)
             early = early.replace(
                 f"toDateTime({FROM_MS // 1000})", f"toDateTime({outside['FROM'] // 1000})"
             )
-            assert store.rows(early) == [], f"{panel.title} reads beyond its range"
+            for row in store.rows(early):
+                passed = (
+                    row["time"].replace(tzinfo=UTC).timestamp() * 1000 - outside["FROM"]
+                    if "time" in row
+                    else -1
+                )
+                unused = panel.title == "Commitments used" and row["value"] == 0
+                assert unused, f"{panel.title} reads beyond its range"
+                assert 0 <= passed < HOUR, f"{panel.title} tells of what was not asked"
 
 
 @engine

@@ -19,11 +19,12 @@ END_OF_TIME = 2**53
 
 
 def described(catalog: Catalog) -> list[Insert]:
-    """Rows of the four catalog tables, under tokens of the revision."""
+    """Rows of the catalog tables, under tokens of the revision."""
     tables = {
         "catalog_models": list(_models(catalog)),
         "catalog_costs": list(_costs(catalog)),
         "catalog_caps": list(_caps(catalog)),
+        "catalog_commitments": list(_commitments(catalog)),
         "catalog_profiles": [
             {"profile": name, "workload_class": spec.workload_class,
              "time_to_place_ms": spec.time_to_place_ms}
@@ -96,6 +97,17 @@ def _card_hour(
         if rating is not None:
             return price.amount * from_micro(rating.micro), spec.currency
     return None
+
+
+def _commitments(catalog: Catalog) -> Iterator[dict[str, Any]]:
+    for name, spec in sorted(catalog.commitments.items()):
+        yield {
+            "commitment": name, "tenant": spec.tenant, "workload_class": spec.workload_class,
+            "pool": spec.pool, "family": spec.family, "model": spec.model,
+            "micro": 0 if spec.units is None else to_micro(spec.units), "cards": spec.cards or 0,
+            "from_ms": spec.valid_from_ms,
+            "to_ms": END_OF_TIME if spec.valid_to_ms is None else spec.valid_to_ms,
+        }  # fmt: skip
 
 
 def _caps(catalog: Catalog) -> Iterator[dict[str, Any]]:

@@ -283,6 +283,48 @@ GROUP BY time, tenant, unit_class ORDER BY time, tenant, unit_class"""  # noqa: 
 
 
 @dataclass(frozen=True, slots=True)
+class CommitmentsAttained:
+    """How much of each paid floor was used, on the mean of each stretch; unused is 0, not missing.
+
+    `used` and `committed` are units, or cards where the floor is agreed by the card.
+    """
+
+    window: Window
+
+    def sql(self) -> Sql:
+        """One row a stretch and commitment in force."""
+        text = f"""
+SELECT toDateTime(c.bucket * {{bucket_ms:Int64}} / 1000, 'UTC') AS time, c.commitment AS commitment,
+    any(c.tenant) AS tenant, any(c.workload_class) AS unit_class,
+    if(any(c.cards) > 0, toFloat64(any(c.cards)), toFloat64(any(c.micro)) / 1e6) AS committed,
+    sumIf(if(c.cards > 0, s.part_ms / 1e6, s.quantity / 1e12),
+        (c.pool = '' OR c.pool = s.pool) AND (c.model = '' OR c.model = s.model)
+            AND (c.family = '' OR c.family = s.family)) / {{bucket_ms:Int64}} AS used,
+    100 * least(used, committed) / committed AS percent
+FROM (
+    SELECT *, arrayJoin(range(toUInt64(intDiv({{from_ms:Int64}}, {{bucket_ms:Int64}})),
+        toUInt64(intDiv({{to_ms:Int64}} - 1, {{bucket_ms:Int64}}) + 1))) AS bucket
+    FROM catalog_commitments FINAL
+    WHERE revision = {_NEWEST.format(table="catalog_models")} AND {among("tenant", "tenants")}
+        AND bucket * {{bucket_ms:Int64}} >= from_ms AND bucket * {{bucket_ms:Int64}} < to_ms
+) AS c
+LEFT JOIN (
+    SELECT toUInt64(intDiv(u.from_ms, {{bucket_ms:Int64}})) AS bucket, u.tenant AS tenant,
+        u.workload_class AS workload_class, u.pool AS pool, u.model AS model,
+        any(m.family) AS family, toFloat64(sum(toInt256(u.part_ms))) AS part_ms,
+        toFloat64(sum(toInt256(u.quantity))) AS quantity
+    FROM {_SLICES} AS u
+    LEFT JOIN (
+        SELECT model, any(family) AS family FROM catalog_models FINAL
+        WHERE revision = {_NEWEST.format(table="catalog_models")} GROUP BY model
+    ) AS m ON u.model = m.model
+    GROUP BY bucket, tenant, workload_class, pool, model
+) AS s ON c.bucket = s.bucket AND c.tenant = s.tenant AND c.workload_class = s.workload_class
+GROUP BY time, commitment ORDER BY time, commitment"""  # noqa: S608
+        return text, self.window.bound(*_ALL, "bucket_ms")
+
+
+@dataclass(frozen=True, slots=True)
 class ObjectivesAttained:
     """How often a profile's time to place was kept, by the placer's own measure of a decision."""
 
