@@ -194,6 +194,12 @@ class JetStream:
             return None
         raise BusUnavailable(f"writing {bucket}/{key}: {body['error']}")
 
+    async def purge(self, stream: str, upto: int) -> None:
+        """Let go of everything up to and with `upto`. Raises BusUnavailable."""
+        body = await self._api(f"STREAM.PURGE.{stream}", {"seq": upto + 1})
+        if "error" in body:
+            raise BusUnavailable(f"purging {stream} up to {upto}: {body['error']}")
+
     async def declare(self) -> None:
         """Make every stream and bucket as `contracts.streams` has it, or bring it there."""
         for config in STREAMS:

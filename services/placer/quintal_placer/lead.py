@@ -13,8 +13,10 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 from collections import deque
-from typing import Final
+from pathlib import Path
+from typing import Final, NoReturn
 
 from pydantic import ValidationError
 
@@ -23,15 +25,15 @@ from quintal.catalog_reader import CatalogReader
 from quintal.clock import Clock, SteadyClock
 from quintal.contracts import ledger, placement, subjects
 from quintal.contracts.documents import Catalog
-from quintal.contracts.streams import LEDGER_BYTES_MAX
 from quintal.errors import BusUnavailable, QuintalError
-from quintal_placer import facts, snapshots
+from quintal_placer import facts, keeping, snapshots
 from quintal_placer.agents import Agents
 from quintal_placer.announcer import Announcer
 from quintal_placer.ledger import STALL_S, STREAM, Deposed, LedgerWriter, claim, follows
 from quintal_placer.promises import Promises
 from quintal_placer.settings import Settings
 from quintal_placer.state import PlacerState
+from quintal_placer.tasks import report
 from quintal_placer.watch import RECORDS_AT_ONCE, Watch
 
 log = logging.getLogger(__name__)
@@ -41,6 +43,8 @@ SLOW_BEATS: Final = 25
 """Every so many rounds of housekeeping the slow things are done."""
 BEATS_KEPT: Final = 64
 SNAPSHOT_TRIES: Final = 50
+STANDBY_HEARD_S: Final = 60.0
+"""A leader that heard no standby for so long writes snapshots itself."""
 
 
 class Placer:
@@ -66,6 +70,9 @@ class Placer:
         self._snapshot_at_s = clock.monotonic_s()
         self._outage = False
         self._outages = 0
+        self._readers = keeping.Readers()
+        self._purge_at_s = clock.monotonic_s()
+        self._keeping: asyncio.Task[None] | None = None
         self.promises: Promises | None = None
         self.writer: LedgerWriter | None = None
         self.ready = asyncio.Event()
@@ -76,6 +83,7 @@ class Placer:
         """Until `stop`: follow, take the lead when nobody has it, lead."""
         await self.watch.listen()
         await self._back.hear(subjects.PLACER_BEAT, self._on_beat)
+        await self._back.hear(subjects.POSITION, self._on_position)
         self._back.on_connection(self._on_connection)
         await self._restore()
         self.ready.set()
@@ -235,6 +243,11 @@ class Placer:
                 if number == beat.beat:
                     self._echoed_s = max(self._echoed_s, sent_s)
 
+    def _on_position(self, position: placement.Position, tokens: tuple[str, ...]) -> None:
+        """A reader's own word, under its own name."""
+        if position.reader == tokens[-1] and position.reader != self.settings.writer:
+            self._readers.say(position, self._clock.monotonic_s())
+
     @property
     def sure(self) -> bool:
         """Whether nobody can have taken over unseen."""
@@ -310,6 +323,7 @@ class Placer:
             log.warning("beginning to lead: %s", exc)
             return False
         promises.resume()
+        _ = self.state.fleet.structure  # so that the first refusal does not pay for it
         _settle()
         return True
 
@@ -344,8 +358,30 @@ class Placer:
             info = await self._back.stream_info(STREAM)
         except BusUnavailable:
             return
-        share = 100 * int(info["state"]["bytes"]) // LEDGER_BYTES_MAX
-        promises.desk.ledger_full = share >= self.settings.ledger_full_percent
+        share = keeping.fill_percent(info)
+        full = share >= self.settings.ledger_full_percent
+        if full != promises.desk.ledger_full:
+            log.warning("the ledger is %d %% full: grants %s", share, "stop" if full else "go on")
+        promises.desk.ledger_full = full
+        if self._keeping is None or self._keeping.done():
+            self._keeping = asyncio.create_task(self._keep(urgent=full))
+            self._keeping.add_done_callback(report)
+
+    async def _keep(self, *, urgent: bool) -> None:
+        """A snapshot where no standby writes them, and a purge where nobody needs what is old."""
+        now_s = self._clock.monotonic_s()
+        try:
+            alone = not self._readers.standby_within(STANDBY_HEARD_S, now_s)
+            if alone and now_s - self._snapshot_at_s >= self.settings.snapshot_s:
+                await self._snapshot_by_child()
+            if urgent or now_s - self._purge_at_s >= self.settings.purge_s:
+                self._purge_at_s = now_s
+                assert self.writer is not None
+                await keeping.purge(
+                    self._back, self._readers, now_s=now_s, now_ms=self.writer.now_ms()
+                )
+        except BusUnavailable as exc:
+            log.warning("keeping the ledger: %s", exc)
 
     # --- snapshots ----------------------------------------------------------------------------
 
@@ -356,6 +392,30 @@ class Placer:
         many = self._records_since_snapshot >= self.settings.snapshot_records
         if self._records_since_snapshot and (due or many):
             await self.snapshot()
+
+    async def _snapshot_by_child(self) -> None:
+        """A leader alone: a forked child writes down the state as it is now, we go on deciding."""
+        assert self.writer is not None
+        for _ in range(SNAPSHOT_TRIES):
+            if self.writer.idle:
+                break
+            await self.writer.barrier()
+        else:
+            return
+        sequence = self.writer.sequence
+        self._snapshot_at_s = self._clock.monotonic_s()
+        path = self.settings.state_dir / "snapshot.new"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        child = os.fork()
+        if child == 0:  # no loop, no bus, no lock of another thread is touched from here
+            _write_and_exit(self.state, sequence, path)
+        _, status = await asyncio.to_thread(os.waitpid, child, 0)
+        if status != 0:
+            log.error("the child that writes the snapshot ended with status %d", status)
+            return
+        data = await asyncio.to_thread(path.read_bytes)
+        await snapshots.save(self._back, data, sequence)
+        log.info("snapshot %d: %d bytes, by a child", sequence, len(data))
 
     async def snapshot(self) -> int | None:
         """Write one now; gives the sequence it reflects.
@@ -376,6 +436,14 @@ class Placer:
         self._snapshot_at_s = self._clock.monotonic_s()
         log.info("snapshot %d: %d bytes", sequence, len(data))
         return sequence
+
+
+def _write_and_exit(state: PlacerState, sequence: int, path: Path) -> NoReturn:
+    try:
+        path.write_bytes(snapshots.dump(state, sequence))
+        os._exit(0)
+    except BaseException:
+        os._exit(1)
 
 
 def _settle() -> None:

@@ -34,6 +34,8 @@ class Settings:
     """A leader whose own beat has not come back for so long is not sure to lead."""
     snapshot_s: float = 300.0
     snapshot_records: int = 20_000
+    purge_s: float = 600.0
+    """How often the leader looks whether the ledger may be purged."""
     in_flight_max: int = 64
     """Requests of one tenant at once."""
     rate_per_s: float = 200.0

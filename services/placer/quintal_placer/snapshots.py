@@ -201,6 +201,23 @@ async def newest(bus: Bus, *, at_most: int) -> bytes | None:
     return None
 
 
+async def verified(bus: Bus) -> list[int]:
+    """Sequences of the snapshots that check, newest first."""
+    found = []
+    try:
+        store = await bus.client.jetstream().object_store(SNAPSHOT_BUCKET)
+        for name in await _names(bus):
+            try:
+                header = header_of((await store.get(name)).data or b"")
+            except (ValueError, KeyError) as exc:
+                log.error("snapshot %s does not check: %s", name, exc)  # noqa: TRY400
+            else:
+                found.append(int(header["sequence"]))
+    except (nats.errors.Error, TimeoutError) as exc:
+        raise BusUnavailable("checking the snapshots") from exc
+    return found
+
+
 _PREFIX: Final = "snapshot-"
 
 
