@@ -178,9 +178,10 @@ class MemoryAgent:
     def set(self, ask: nodes.SetAsk) -> tuple[str, ...]:
         for name in ask.ended:
             self.end(name)
-        for name in set(self.leases) - {lease.lease for lease in ask.leases}:
+        bound = [lease for lease in ask.leases if lease.bind != "none"]
+        for name in set(self.leases) - {lease.lease for lease in bound}:
             del self.leases[name]
-        for lease in ask.leases:
+        for lease in bound:
             self._take(lease)
         return ask.ended
 

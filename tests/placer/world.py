@@ -116,6 +116,8 @@ class ScriptedAgent:
     cpu_milli: int = 64_000
     labels: dict[str, str] = field(default_factory=dict)
     leases: dict[str, nodes.BoundLease] = field(default_factory=dict)
+    outside: dict[str, nodes.BoundLease] = field(default_factory=dict)
+    """Leases that it is only told of."""
     tokens: dict[str, int] = field(default_factory=dict)
     binds: int = 0
     sequence: int = 0
@@ -162,6 +164,9 @@ class ScriptedAgent:
                     lease_version=nodes.lease_set_version(
                         {name: lease.token for name, lease in self.leases.items()}
                     ),
+                    outside_version=nodes.lease_set_version(
+                        {name: lease.token for name, lease in self.outside.items()}
+                    ),
                     inventory_sequence=self.sequence,
                 )
                 await self.bus.publish(subjects.HEARTBEAT, beat, node=self.node)
@@ -200,7 +205,8 @@ class ScriptedAgent:
     async def _set(self, _: Caller, ask: nodes.SetAsk) -> nodes.BindDone | None:
         if self.deaf:
             return None
-        self.leases = {lease.lease: lease for lease in ask.leases}
+        self.leases = {le.lease: le for le in ask.leases if le.bind != "none"}
+        self.outside = {le.lease: le for le in ask.leases if le.bind == "none"}
         if ask.inventory_wanted:
             await self.report()
         return self._done(ask.ended)
