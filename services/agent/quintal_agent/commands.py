@@ -89,6 +89,8 @@ def _live(vendor: str | None) -> list[Observation]:
 
     from quintal.clock import SystemClock
     from quintal.settings import environment
+    from quintal_agent.floor import accelerators, laid
+    from quintal_agent.probes.pci import scan
     from quintal_agent.probes.table import NAMES, vendor_named
     from quintal_agent.sources import ChildSettings, ChildSource
 
@@ -117,7 +119,11 @@ def _live(vendor: str | None) -> list[Observation]:
         names = _to_ask(NAMES) if vendor is None else (vendor,)
         return list(await asyncio.gather(*(look(name) for name in names)))
 
-    return asyncio.run(all_of_them())
+    seen = asyncio.run(all_of_them())
+    there = accelerators(scan())
+    if vendor is not None:  # what others have on the bus was not asked for
+        there = {name: functions for name, functions in there.items() if name == vendor}
+    return list(laid(seen, there))
 
 
 def _to_ask(names: tuple[str, ...]) -> tuple[str, ...]:
