@@ -150,6 +150,13 @@ class Client:
         """Take a cordon back."""
         return await self._ask(subjects.UNCORDON, placement.CordonAsk(nodes=nodes, reason=reason))
 
+    async def drain(
+        self, nodes: tuple[str, ...], deadline_ms: int | None = None, reason: str = ""
+    ) -> placement.Done:
+        """Cordon, and be rid of what runs there; asked again, how far that is."""
+        ask = placement.DrainAsk(nodes=nodes, deadline_ms=deadline_ms, reason=reason)
+        return await self._ask(subjects.DRAIN, ask)
+
     async def taint(self, ask: placement.TaintAsk) -> placement.Done:
         """Only requests that tolerate it go to these nodes; or take that back."""
         return await self._ask(subjects.TAINT, ask)

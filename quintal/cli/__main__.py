@@ -52,6 +52,7 @@ TABLE: Final[dict[str, tuple[str, str]]] = {
     "adopt": ("operations", "Open a lease on devices that an outside scheduler gave away."),
     "end": ("operations", "End an adopted lease."),
     "cordon": ("operations", "Stop new grants on nodes."),
+    "drain": ("operations", "Cordon nodes and wait until nothing runs there."),
     "uncordon": ("operations", "Take a cordon back."),
     "taint": ("operations", "Keep nodes for requests that tolerate a taint."),
     "retire": ("operations", "Declare nodes gone for good."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -25,6 +26,26 @@ def _done(answer: Done) -> None:
 def cordon(nodes: Nodes, reason: Reason = "") -> None:
     """Stop new grants on nodes; what runs there goes on."""
     _done(session.ask(lambda client: client.cordon(tuple(nodes), reason)))
+
+
+def drain(
+    nodes: Nodes,
+    deadline: Annotated[
+        str | None, typer.Option(help="What is held then is revoked, such as 30m. Else: no end.")
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Until nothing runs.")] = True,
+    reason: Reason = "",
+) -> None:
+    """Cordon nodes and wait until nothing runs there."""
+    deadline_ms = duration_ms(deadline) if deadline else None
+    answer = session.ask(lambda client: client.drain(tuple(nodes), deadline_ms, reason))
+    told = ""
+    while wait and not answer.details.get("drained"):
+        if told != (told := answer.message):
+            typer.echo(told, err=True)
+        time.sleep(1)
+        answer = session.ask(lambda client: client.drain(tuple(nodes), None, reason))
+    _done(answer)
 
 
 def uncordon(nodes: Nodes, reason: Reason = "") -> None:

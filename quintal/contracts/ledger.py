@@ -102,6 +102,8 @@ class CordonChanged(Record):
     cordoned: bool
     by: str
     reason: str = ""
+    drain_by_ms: UnixMs | None = None
+    """A drain: no renewal reaches beyond this, and what is held then is revoked."""
 
 
 class TaintChanged(Record):

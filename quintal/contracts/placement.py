@@ -258,6 +258,19 @@ class CordonAsk(Ask):
     reason: Annotated[str, Field(max_length=512)] = ""
 
 
+class DrainAsk(Ask):
+    """Cordon these nodes, and be rid of what runs there; asked again it says how far that is.
+
+    Leases go at their ends. With a deadline no renewal reaches beyond it, and what is still held
+    then is revoked. A deadline once given is moved by giving another.
+    """
+
+    nodes: Annotated[tuple[Token, ...], Field(min_length=1, max_length=10_000)]
+    deadline_ms: DurationMs | None = None
+    """From now."""
+    reason: Annotated[str, Field(max_length=512)] = ""
+
+
 class TaintAsk(Ask):
     """Only requests that tolerate `taint` go to these nodes; `remove` takes it off."""
 

@@ -235,6 +235,10 @@ UNCORDON: Final = _request(
     "ops.{principal}.uncordon", placement.CordonAsk, placement.Done, _CORDONERS, _PLACER,
     "Take a cordon back.",
 )  # fmt: skip
+DRAIN: Final = _request(
+    "ops.{principal}.drain", placement.DrainAsk, placement.Done, _CORDONERS, _PLACER,
+    "Cordon, and be rid of what runs there; asked again, how far that is.",
+)  # fmt: skip
 TAINT: Final = _request(
     "ops.{principal}.taint", placement.TaintAsk, placement.Done, _OPERATOR, _PLACER,
     "Only requests that tolerate it go there.",

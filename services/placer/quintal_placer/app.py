@@ -32,6 +32,7 @@ def table(handlers: Handlers) -> tuple[tuple[object, object], ...]:
         (subjects.QUOTA, handlers.quota),
         (subjects.CORDON, handlers.cordon),
         (subjects.UNCORDON, handlers.uncordon),
+        (subjects.DRAIN, handlers.drain),
         (subjects.TAINT, handlers.taint),
         (subjects.RETIRE, handlers.retire),
         (subjects.CLEAR_DISPUTE, handlers.clear_dispute),

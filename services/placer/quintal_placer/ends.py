@@ -92,6 +92,15 @@ class Ends:
         else:
             self.end(lease, "expired", max(begin_ms, lease.deadline_ms))
 
+    def drain(self) -> None:
+        """Revoke what is still held where a drain's deadline is past."""
+        now_ms = self._writer.now_ms()
+        for node in self._state.fleet.draining(now_ms):
+            for name in sorted(self._state.on_node.get(node, ())):
+                lease = self._state.live.get(name)
+                if lease is not None:
+                    self.end(lease, "revoked", now_ms)
+
     def grace(self) -> None:
         """The placer was away (no bus, no append): nothing expires before one full ttl from now."""
         now_ms = self._writer.now_ms()

@@ -137,6 +137,19 @@ class Handlers:
             ask.nodes,
         )
 
+    async def drain(
+        self, caller: Caller, ask: placement.DrainAsk
+    ) -> placement.Done | Refusal | None:
+        """Cordon, and be rid of what runs there; asked again, how far that is."""
+        answer = await self._operate(
+            lambda at_ms: operations.drain(self._state, ask, by=caller.principal, at_ms=at_ms),
+            ask.nodes,
+        )
+        if isinstance(answer, placement.Done):
+            told = operations.progress(self._state, ask.nodes, self._now_ms())
+            return told.model_copy(update={"sequence": answer.sequence})
+        return answer
+
     async def taint(
         self, caller: Caller, ask: placement.TaintAsk
     ) -> placement.Done | Refusal | None:

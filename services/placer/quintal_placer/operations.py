@@ -8,7 +8,7 @@ from quintal.contracts import ledger, placement
 from quintal.contracts.message import Refusal
 from quintal.errors import Code
 from quintal_placer import facts
-from quintal_placer.state import PlacerState
+from quintal_placer.state import Lease, PlacerState
 
 Records = list[ledger.AnyRecord]
 
@@ -28,6 +28,68 @@ def cordon(
                 ledger.CordonChanged(at_ms=at_ms, node=name, cordoned=on, by=by, reason=ask.reason)
             )
     return records
+
+
+def drain(state: PlacerState, ask: placement.DrainAsk, *, by: str, at_ms: int) -> Records | Refusal:
+    """A cordon with an end to what runs there; without a deadline one that stands is kept."""
+    missing = _missing(state, ask.nodes)
+    if missing is not None:
+        return missing
+    records: Records = []
+    for name in dict.fromkeys(ask.nodes):
+        node = state.fleet.nodes[name]
+        known = node.drains.get(by)
+        until = known if ask.deadline_ms is None else at_ms + ask.deadline_ms
+        if by not in node.cordons or until != known:
+            records.append(
+                ledger.CordonChanged(
+                    at_ms=at_ms,
+                    node=name,
+                    cordoned=True,
+                    by=by,
+                    reason=ask.reason or node.cordons.get(by, ""),
+                    drain_by_ms=until,
+                )
+            )
+    return records
+
+
+def progress(state: PlacerState, nodes: Iterable[str], at_ms: int) -> placement.Done:
+    """What still runs on nodes that are drained, and how long it may."""
+    names = tuple(dict.fromkeys(nodes))
+    leases = {lease for name in names for lease in state.on_node.get(name, ())}
+    held = sum(
+        device.holder is not None
+        for name in names
+        if name in state.fleet.nodes
+        for device in state.fleet.nodes[name].devices.values()
+    )
+    ends = [
+        until
+        for name in names
+        if name in state.fleet.nodes
+        for until in state.fleet.nodes[name].drains.values()
+    ]
+    details: dict[str, object] = {
+        "drained": not leases,
+        "leases": sorted(leases)[:1000],
+        "devices_held": held,
+    }
+    if ends:
+        details["deadline_in_ms"] = max(0, max(ends) - at_ms)
+    told = f"{len(leases)} leases hold {held} devices there" if leases else "drained"
+    return placement.Done(message=told, nodes=names, details=details)
+
+
+def drained_at(state: PlacerState, lease: Lease) -> int | None:
+    """When the first of its nodes must be empty; none where none is drained by a deadline."""
+    ends = [
+        until
+        for name in lease.nodes
+        if name in state.fleet.nodes
+        for until in state.fleet.nodes[name].drains.values()
+    ]
+    return min(ends, default=None)
 
 
 def taint(state: PlacerState, ask: placement.TaintAsk, *, by: str, at_ms: int) -> Records | Refusal:

@@ -13,7 +13,7 @@ from quintal.contracts.documents import Budget
 from quintal.contracts.message import Refusal
 from quintal.contracts.placement import PlaceAsk
 from quintal.errors import Code, Owner
-from quintal_placer import budgets, views
+from quintal_placer import budgets, operations, views
 from quintal_placer.adoption import adoption_record
 from quintal_placer.agents import Agents
 from quintal_placer.announcer import Announcer
@@ -52,7 +52,12 @@ class Promises:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def resume(self) -> None:
-        """After a takeover: watch every deadline, and bind what was granted."""
+        """After a takeover: watch every deadline, and bind what was granted.
+
+        Each live lease has a full ttl from *now*: the claim may have been long under way, and the
+        leader before us renewed until it was stored.
+        """
+        self.ends.grace()
         self._deadlines.watch_all()
         self.binding.resume()
 
@@ -214,7 +219,11 @@ class Promises:
             )
         now_ms = self._writer.now_ms()
         ttl_ms = ask.ttl_ms or lease.ttl_ms
-        deadline_ms = max(lease.deadline_ms, now_ms + ttl_ms)
+        drained_ms = operations.drained_at(self._state, lease)
+        wanted_ms = now_ms + ttl_ms
+        if drained_ms is not None:
+            wanted_ms = min(wanted_ms, drained_ms)
+        deadline_ms = max(lease.deadline_ms, wanted_ms)
         beyond = budgets.renewal_over(self._state, lease, deadline_ms, now_ms)
         if beyond is not None and beyond[0].on_exceed == "refuse":
             return _over_budget(beyond)

@@ -43,7 +43,12 @@ def records_of(state: PlacerState) -> Iterator[ledger.AnyRecord]:
         )
         for by, reason in sorted(node.cordons.items()):
             yield ledger.CordonChanged(
-                at_ms=fact.at_ms, node=name, cordoned=True, by=by, reason=reason
+                at_ms=fact.at_ms,
+                node=name,
+                cordoned=True,
+                by=by,
+                reason=reason,
+                drain_by_ms=node.drains.get(by),
             )
         for taint, reason in sorted(node.taints.items()):
             yield ledger.TaintChanged(

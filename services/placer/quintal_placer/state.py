@@ -181,11 +181,14 @@ class PlacerState:
         self.fleet.touch(record.node)
 
     def _cordon(self, record: ledger.CordonChanged) -> None:
-        cordons = self.fleet.nodes[record.node].cordons
+        node = self.fleet.nodes[record.node]
+        node.drains.pop(record.by, None)
         if record.cordoned:
-            cordons[record.by] = record.reason
+            node.cordons[record.by] = record.reason
+            if record.drain_by_ms is not None:
+                node.drains[record.by] = record.drain_by_ms
         else:
-            cordons.pop(record.by, None)
+            node.cordons.pop(record.by, None)
         self.fleet.touch(record.node)
 
     def _taint(self, record: ledger.TaintChanged) -> None:

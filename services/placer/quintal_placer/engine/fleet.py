@@ -92,6 +92,8 @@ class Node:
     heard_ms: int = 0
     cordons: dict[str, str] = field(default_factory=dict)
     """Who cordoned it -> why. It is open only when nobody does: a foreign cordon stands."""
+    drains: dict[str, int] = field(default_factory=dict)
+    """Who drains it -> until when (ledger time) what runs there must be gone."""
     taints: dict[str, str] = field(default_factory=dict)
     software: str = ""
     """What stands for its drivers, runtimes and firmware: equal text, equal software."""
@@ -222,6 +224,14 @@ class Fleet:
             if after is not None:
                 self._sorts[name] = after
         self._stale.clear()
+
+    def draining(self, at_ms: int) -> list[str]:
+        """Nodes that must be empty by now."""
+        return sorted(
+            name
+            for name, node in self.nodes.items()
+            if node.drains and min(node.drains.values()) <= at_ms
+        )
 
     def kinds(self) -> frozenset[tuple[str, str]]:
         """(model, software) of every pair that the fleet has, held or not."""
