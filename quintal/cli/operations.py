@@ -136,6 +136,7 @@ def _valid(kind: Any, **fields: Any) -> Any:
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "cordon": cordon,
+    "drain": drain,
     "uncordon": uncordon,
     "taint": taint,
     "retire": retire,
