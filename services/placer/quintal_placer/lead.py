@@ -2,9 +2,9 @@
 
 Leader is who wrote the last `epoch` record. It beats five times a second; a standby that hears
 none for a second appends the next epoch under the fence, and whoever is late there stays standby.
-A leader is *sure* to lead while its own beat came back through the server less than 0.7 s ago: a
-standby then heard it as well and cannot have taken over. Who is not sure proves it with an append
-before it answers anything that is not itself appended (renewals, reads, refusals).
+A leader is *sure* to lead while its own beats come back through the server without a hole: a
+standby then hears them as well and cannot have taken over (`assurance`). Who is not sure proves it
+with an append before it answers anything that is not itself appended (renewals, reads, refusals).
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import contextlib
 import gc
 import logging
 import os
-from collections import deque
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -29,6 +28,7 @@ from quintal.errors import BusUnavailable, QuintalError
 from quintal_placer import facts, keeping, snapshots
 from quintal_placer.agents import Agents
 from quintal_placer.announcer import Announcer
+from quintal_placer.assurance import Assurance
 from quintal_placer.ledger import STALL_S, STREAM, Deposed, LedgerWriter, claim, follows
 from quintal_placer.promises import Promises
 from quintal_placer.settings import Settings
@@ -41,7 +41,8 @@ log = logging.getLogger(__name__)
 HOUSEKEEPING_S: Final = 0.2
 SLOW_BEATS: Final = 25
 """Every so many rounds of housekeeping the slow things are done."""
-BEATS_KEPT: Final = 64
+CONFIRM_S: Final = 2.0
+"""How long a request waits for its placer to be sure again, before it stays unanswered."""
 SNAPSHOT_TRIES: Final = 50
 STANDBY_HEARD_S: Final = 60.0
 """A leader that heard no standby for so long writes snapshots itself."""
@@ -63,9 +64,9 @@ class Placer:
         self.announcer = Announcer(back)
         self.watch = Watch(settings, back, self.state, self._agents)
         self._heard_beat_s = clock.monotonic_s()
-        self._beats: deque[tuple[int, float]] = deque(maxlen=BEATS_KEPT)
+        self._assurance = Assurance(settings.sure_s)
         self._beat = 0
-        self._echoed_s = -1e9
+        self._proof: asyncio.Future[int] | None = None
         self._records_since_snapshot = 0
         self._snapshot_at_s = clock.monotonic_s()
         self._outage = False
@@ -153,9 +154,9 @@ class Placer:
         try:
             if not self._back.connected:
                 self._heard_beat_s = self._clock.monotonic_s()
-            elif self._clock.monotonic_s() - self._heard_beat_s > self.settings.silence_s:
+            elif self._nobody_leads():
                 await self._catch_up()
-                if await self._take_over():
+                if self._nobody_leads() and await self._take_over():
                     return True
             else:
                 await self._catch_up()
@@ -167,6 +168,10 @@ class Placer:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), HOUSEKEEPING_S)
         return False
+
+    def _nobody_leads(self) -> bool:
+        """No beat for a while. Looked at again after a read, which may have waited for long."""
+        return self._clock.monotonic_s() - self._heard_beat_s > self.settings.silence_s
 
     async def _take_over(self) -> bool:
         clock = SteadyClock(self._clock, self.state.at_ms)
@@ -223,7 +228,7 @@ class Placer:
         assert self.writer is not None
         while True:
             self._beat += 1
-            self._beats.append((self._beat, self._clock.monotonic_s()))
+            self._assurance.sent(self._beat, self._clock.monotonic_s())
             beat = placement.PlacerBeat(
                 writer=self.settings.writer,
                 epoch=self.state.epoch,
@@ -235,13 +240,13 @@ class Placer:
             await asyncio.sleep(self.settings.beat_s)
 
     def _on_beat(self, beat: placement.PlacerBeat, _: tuple[str, ...]) -> None:
-        """A leader's: a standby stays quiet. Our own, come back: we are sure again."""
+        """A leader's: a standby stays quiet. Our own, come back; or, after ours, another's."""
         if self.writer is None:
             self._heard_beat_s = self._clock.monotonic_s()
+        elif beat.epoch > self.state.epoch:
+            self._assurance.doubt()
         elif beat.writer == self.settings.writer and beat.epoch == self.state.epoch:
-            for number, sent_s in self._beats:
-                if number == beat.beat:
-                    self._echoed_s = max(self._echoed_s, sent_s)
+            self._assurance.came_back(beat.beat, self._clock.monotonic_s())
 
     def _on_position(self, position: placement.Position, tokens: tuple[str, ...]) -> None:
         """A reader's own word, under its own name."""
@@ -251,16 +256,33 @@ class Placer:
     @property
     def sure(self) -> bool:
         """Whether nobody can have taken over unseen."""
-        return self._clock.monotonic_s() - self._echoed_s < self.settings.sure_s
+        if self.writer is None:
+            return False
+        return self._assurance.is_sure(self._clock.monotonic_s(), self.writer.proved_s)
 
     async def confirm(self) -> Promises | None:
-        """The leader's acts, if this placer is sure to lead or proves it; none: stay silent."""
-        promises = self.promises
-        if promises is None or self.writer is None:
-            return None
-        if not self.sure:
-            await promises.desk.commit([ledger.Tick(at_ms=self.writer.now_ms())])
+        """The leader's acts, if this placer is sure to lead or proves it; none: stay silent.
+
+        An acknowledgement that was long under way proves that we led then, not that we do: so
+        after each proof the question is asked again.
+        """
+        give_up_s = self._clock.monotonic_s() + CONFIRM_S
+        while not self.sure:
+            now_s = self._clock.monotonic_s()
+            if self.promises is None or now_s > give_up_s:
+                return None
+            if self._assurance.is_fresh(now_s):
+                await self._prove(self.promises)
+            else:
+                await asyncio.sleep(self.settings.beat_s / 4)
         return self.promises
+
+    async def _prove(self, promises: Promises) -> None:
+        """Append something: one tick for all who ask at the same time."""
+        assert self.writer is not None
+        if self._proof is None or self._proof.done():
+            self._proof = promises.desk.commit([ledger.Tick(at_ms=self.writer.now_ms())])
+        await asyncio.shield(self._proof)
 
     def _on_connection(self, connected: bool) -> None:  # noqa: FBT001 - the driver's own word
         if not connected:
@@ -290,6 +312,7 @@ class Placer:
             slow += 1
             if slow % 5 == 0:
                 self.watch.count_silence()
+                promises.ends.drain()
             if slow % SLOW_BEATS == 0:
                 await self._slow_round(promises)
             elif slow % 10 == 0:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -77,6 +78,9 @@ class LedgerWriter:
         self.outages = 0
         """Appends that came back only after `STALL_S`: time in which nothing could be promised."""
         self.last_append_s = clock.monotonic_s()
+        self.proved_s = -math.inf
+        """Monotonic time at which the last append that was acknowledged had been sent: nobody
+        else led then."""
         self.on_append: Callable[[int, int], None] | None = None
         """Called with (sequence, decisions) after each."""
 
@@ -174,6 +178,7 @@ class LedgerWriter:
                     await asyncio.sleep(RETRY_S)
         self.full = False
         self.stalled_s = None
+        self.proved_s = sent_s
         self.last_append_s = self._clock.monotonic_s()
         if self.last_append_s - sent_s > STALL_S:
             self.outages += 1
