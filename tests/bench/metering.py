@@ -38,6 +38,7 @@ BATCHES = 12
 NODES, DEVICES, PERIOD_S = 10_000, 8, 10
 READINGS = ("utilization_percent", "memory_used_bytes", "power_watts", "temperature_celsius",
             "energy_joules")  # fmt: skip
+STEP = 1_000_000
 BOARDS = Path(__file__).parents[2] / "deploy" / "grafana" / "dashboards"
 
 
@@ -215,7 +216,16 @@ def boards(folder: Path, slice_rows: int, rollup_rows: int) -> None:
 
 
 def fill(store: Store, slice_rows: int, rollup_rows: int) -> None:
-    """Rows made by the engine itself."""
+    """Rows made by the engine itself, a million at a time: a query has a bound on its memory."""
+    for first in range(0, slice_rows, STEP):
+        fill_slices(store, first, min(STEP, slice_rows - first), slice_rows)
+    for first in range(0, rollup_rows, STEP):
+        fill_minutes(store, first, min(STEP, rollup_rows - first))
+    fill_capacity(store)
+
+
+def fill_slices(store: Store, first: int, count: int, slice_rows: int) -> None:
+    """Ninety days of them, as evenly as can be."""
     store.command(
         f"""INSERT INTO slices (id, kind, lease, tenant, project, profile, pool, model, vendor,
             workload_class, from_ms, to_ms, devices, parts, part_ms, rating_micro, quantity,
@@ -223,13 +233,17 @@ def fill(store: Store, slice_rows: int, rollup_rows: int) -> None:
         SELECT hex(SHA256(toString(number))), 'usage', toString(number % 50000),
             concat('t', toString(number % 50)), 'p', 'train', concat('pool', toString(number % 5)),
             concat('m', toString(number % 12)), 'v', 'train_llm', start, start + 3600000, 8,
-            1000000, 28800000000000, 1000000, toInt128(28800000000000) * 1000000,
-            toInt128(28800000000000) * 1000000, 16, 'EUR', 1, number,
+            1000000, 28800000000000, 1000000, toDecimal128('28800000000000000000', 0),
+            toDecimal128('28800000000000000000', 0), 16, 'EUR', 1, number,
             concat('pool', toString(number % 5)), concat('m', toString(number % 12))
         FROM (SELECT number, {T0} + 3600000 * intDiv(number * 2160, {slice_rows}) AS start
-            FROM numbers({slice_rows}))
+            FROM numbers({first}, {count}))
         SETTINGS max_partitions_per_insert_block = 1000, max_insert_block_size = 100000"""
     )
+
+
+def fill_minutes(store: Store, first: int, count: int) -> None:
+    """A day of them, newest first."""
     end = T0 + 90 * 24 * HOUR
     store.command(
         f"""INSERT INTO telemetry_minute
@@ -239,8 +253,12 @@ def fill(store: Store, slice_rows: int, rollup_rows: int) -> None:
             concat('n', toString(intDiv(number, 4) % 10000)),
             concat('g', toString(intDiv(number, 40000) % 8)),
             {end} - 60000 * (1 + intDiv(number, 320000) % 1440), 6, number % 100, 0, 100, 1
-        FROM numbers({rollup_rows})"""
+        FROM numbers({first}, {count})"""
     )
+
+
+def fill_capacity(store: Store) -> None:
+    """Ninety days of sixty cells."""
     store.command(
         f"""INSERT INTO capacity SELECT hex(SHA256(toString(number))), 'usage',
             concat('pool', toString(number % 5)), concat('m', toString(intDiv(number, 5) % 12)),

@@ -282,7 +282,10 @@ def test_a_summary_is_the_sum_of_its_slices_however_it_is_grouped(open_store: Op
     assert sum(row.quantity for row in listed.rows) == story.told().quantity() + sum(
         row.quantity for row in open_slices(meter.state, meter.prices, Span())
     )
-    groupings = ("tenant", "project", "profile", "model", "pool", "class", "vendor", "day", "hour")
+    groupings = (
+        "tenant", "project", "profile", "model", "pool", "class", "vendor", "month", "day", "hour",
+        "label:team",
+    )  # fmt: skip
     for by in (*((name,) for name in groupings), ("tenant", "hour")):
         summary = handlers._summed(Span(), by)
         assert sum(row.quantity for row in summary.rows) == sum(r.quantity for r in listed.rows)
@@ -297,7 +300,7 @@ def test_a_summary_is_the_sum_of_its_slices_however_it_is_grouped(open_store: Op
     assert by_tenant["b"].leases == 1, "stored and open, but one lease"
     within = handlers._summed(Span(from_ms=T0 + HOUR, to_ms=T0 + 2 * HOUR, tenant="b"), ("tenant",))
     assert [row.quantity for row in within.rows] == [HOUR * PARTS * 2 * STU]
-    handlers._engine.close()
+    handlers.engine.close()
 
 
 def test_migrations_are_applied_once_and_may_not_change(
