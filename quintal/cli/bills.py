@@ -208,6 +208,9 @@ def rerate(
     )
     if answer.unmatched:
         footer += f"; {answer.unmatched} left as they are: their rating is not found again"
+    if not answer.rows:
+        render.show(answer, line=footer)
+        return
     render.show(answer, Table(columns, [_rerated(one) for one in answer.rows], footer=footer))
 
 
