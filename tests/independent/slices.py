@@ -28,7 +28,7 @@ def ask(place, query):
         f"{place['url']}/?{asked}", query.encode(), {"X-ClickHouse-Key": token}
     )
     with urllib.request.urlopen(request) as answer:
-        return [json.loads(line) for line in answer.read().splitlines()]
+        return [json.loads(line, parse_float=Decimal) for line in answer.read().splitlines()]
 
 
 def stored(place, until):
