@@ -108,21 +108,26 @@ class Placer:
     async def _catch_up(self) -> None:
         """Apply what the stream has beyond our position. Raises BusUnavailable."""
         while batch := await self._back.read(STREAM, self.position + 1):
-            for stored in batch:
-                if stored.sequence != self.position + 1:
-                    # Purged before it was read: only a newer snapshot leads on from here.
-                    raise Deposed(f"the ledger goes on at {stored.sequence}, not {self.position}")
-                group = self._group_of(stored)
-                self.position = stored.sequence
-                if group is None:
-                    self.foreign += 1
-                    continue
-                for record in group.transitions:
-                    if isinstance(record, ledger.CatalogAdopted):
-                        await self._load_catalog(record.revision)
-                    self.state.apply(record)
-                    self._records_since_snapshot += 1
+            with self.state.fleet.reading():
+                for stored in batch:
+                    await self._read(stored)
             self.state.forget(self.state.at_ms)
+
+    async def _read(self, stored: Stored) -> None:
+        """Apply one message of the stream."""
+        if stored.sequence != self.position + 1:
+            # Purged before it was read: only a newer snapshot leads on from here.
+            raise Deposed(f"the ledger goes on at {stored.sequence}, not {self.position}")
+        group = self._group_of(stored)
+        self.position = stored.sequence
+        if group is None:
+            self.foreign += 1
+            return
+        for record in group.transitions:
+            if isinstance(record, ledger.CatalogAdopted):
+                await self._load_catalog(record.revision)
+            self.state.apply(record)
+            self._records_since_snapshot += 1
 
     def _group_of(self, stored: Stored) -> ledger.Group | None:
         """The group that a message is; none, and an alarm, where no placer decided it."""

@@ -162,8 +162,9 @@ def fill(state: PlacerState, data: bytes) -> None:
     """Bring an empty state, whose catalog is the adopted one, to what the snapshot says."""
     header = header_of(data)
     body = data.partition(b"\n")[2]
-    for record in _RECORDS.validate_json(gzip.decompress(body)):
-        state.apply(record)
+    with state.fleet.reading():
+        for record in _RECORDS.validate_json(gzip.decompress(body)):
+            state.apply(record)
     state.epoch, state.writer = header["epoch"], header["writer"]
     state.adopted = (header["adopted"][0], header["adopted"][1])
     state.retired = dict(header["retired"])

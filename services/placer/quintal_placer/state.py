@@ -23,6 +23,7 @@ from quintal_placer.engine.budget import Spent, Stretch
 from quintal_placer.engine.fleet import Device, Fleet, Node
 from quintal_placer.engine.leases import LIVE, TABLE, State, follow
 from quintal_placer.engine.quota import Holding, Limit, Meter, Quotas, Scope
+from quintal_placer.slim import slim_device, slim_grant
 
 KEPT_MS = 24 * 3_600_000
 """How long a request id decides after its lease's end."""
@@ -228,6 +229,7 @@ class PlacerState:
             foreign_bytes=raw.foreign_bytes,
             holder=known.holder if known else self._holder(record.node, raw.uuid),
         )
+        slim_device(raw)
         self.raw[record.node, raw.uuid] = raw
         self.where.setdefault(raw.uuid, set()).add(record.node)
         self.fleet.touch(record.node)
@@ -301,6 +303,7 @@ class PlacerState:
             self.by_request[lease.tenant, lease.request_id] = record.lease
         self.queue.pop(record.lease, None)
         lease.state = follow(lease.state, record.kind)
+        slim_grant(record)
         lease.granted, lease.granted_ms = record, record.at_ms
         lease.ttl_ms, lease.deadline_ms = record.ttl_ms, record.deadline_ms
         self.live[record.lease] = lease
@@ -416,7 +419,7 @@ class PlacerState:
 
     def _hold(self, lease: Lease, record: ledger.LeaseGranted | ledger.LeaseMoved) -> None:
         lease.token, lease.devices = record.token, record.devices
-        lease.cpu_milli, lease.memory_bytes = dict(record.cpu_milli), dict(record.memory_bytes)
+        lease.cpu_milli, lease.memory_bytes = record.cpu_milli, record.memory_bytes
         for held in record.devices:
             node = self.fleet.nodes.get(held.node)
             device = node.devices.get(held.uuid) if node else None

@@ -11,7 +11,9 @@ Buckets are ordered by node name, so that a fleet rebuilt from a snapshot decide
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -173,10 +175,37 @@ class Fleet:
         self._sorts: dict[str, _Sort] = {}
         self._stale: set[str] = set()
         self._structure = 0
+        self._unfiled: set[str] | None = None
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """While a ledger is read nobody decides: each node is filed once, at the end.
+
+        The collector rests meanwhile: what is read stays, and looking for what does not would
+        cost more than the reading.
+        """
+        if self._unfiled is not None:
+            yield
+            return
+        self._unfiled = set()
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            yield
+        finally:
+            names, self._unfiled = self._unfiled, None
+            for name in sorted(names):
+                self.version -= 1  # it was counted when it was touched
+                self.touch(name)
+            if collects:
+                gc.enable()
 
     def touch(self, name: str) -> None:
         """File the node anew: its facts, its devices or their holders changed."""
         self.version += 1
+        if self._unfiled is not None:
+            self._unfiled.add(name)
+            return
         self._stale.add(name)
         node = self.nodes.get(name)
         self._know(name, node)
