@@ -16,8 +16,8 @@ from quintal.contracts.subjects import Role
 from quintal.process import EXIT_DEPOSED
 from tests.placer.town import Town, town
 from tests.placer.world import cards, request, until
-from tests.support.nats import NatsServer
 from tests.support.holding import HoldingProxy
+from tests.support.nats import NatsServer
 
 pytestmark = [pytest.mark.bus, pytest.mark.crash, pytest.mark.timeout(120)]
 
