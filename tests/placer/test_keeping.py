@@ -74,8 +74,9 @@ def test_a_full_ledger_stops_grants_and_goes_on_after_a_purge(
 ) -> None:
     """Alone it writes its snapshots by a child; metering's word lets the old part go."""
 
+    placer = PlacerProcess(fresh_nats, 1, tmp_path, QUINTAL_PLACER_SNAPSHOT_S="1")
+
     async def body() -> None:
-        placer = PlacerProcess(fresh_nats, 1, tmp_path, QUINTAL_PLACER_SNAPSHOT_S="1")
         async with (
             await fresh_nats.bus("bootstrap", Role.BOOTSTRAP) as boot,
             await fresh_nats.bus("op", Role.OPERATOR) as operator,
@@ -124,3 +125,5 @@ def test_a_full_ledger_stops_grants_and_goes_on_after_a_purge(
         log = tmp_path / "placer-1" / "log"
         print(log.read_text()[-4000:] if log.exists() else "")
         raise
+    finally:
+        placer.kill()
