@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from tests.bench import agent, engine, metering
+from tests.bench import agent, engine, memory, metering, placement
 
 
 def main() -> int:
     """Run them in order; none fails, they print."""
-    return max(engine.main(), agent.main(), metering.main())
+    parts = (engine.main, lambda: placement.main([]), memory.main, agent.main, metering.main)
+    return max(part() for part in parts)
 
 
 if __name__ == "__main__":
