@@ -14,6 +14,7 @@ from typing import Final
 from quintal.contracts import ledger
 from quintal.contracts.message import Refusal
 from quintal.contracts.placement import PlaceAsk
+from quintal.errors import Code
 from quintal_placer import agents
 from quintal_placer.agents import Agents, Bound, NotBound, Unclear
 from quintal_placer.desk import Decided, Desk
@@ -64,14 +65,17 @@ class Binding:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self._desk.settings.binding_s
         avoid: set[tuple[str, str]] = set()
+        first_token = lease.token
         try:
             if appended is not None:
                 await asyncio.shield(appended)
             while lease.state is State.GRANTED:
                 token = lease.token
-                results = await asyncio.gather(
+                results: list[Bound | NotBound | Unclear] = await asyncio.gather(
                     *(self._agents.bind(n, agents.bound_lease(lease, n)) for n in lease.nodes)
                 )
+                if appended is None and token == first_token:
+                    results = [_after_another(result) for result in results]
                 if not _still(lease, token):
                     return
                 if all(isinstance(result, Bound) for result in results):
@@ -159,8 +163,8 @@ class Binding:
 
     def _disputes(self, lease: Lease, result: NotBound, at_ms: int) -> Iterable[ledger.AnyRecord]:
         """An agent that refuses a device has a reason: nobody is given it until it is cleared."""
-        if not result.reached:
-            return
+        if not result.reached or result.code == Code.INVENTORY_MISSING:
+            return  # it has not looked yet, or its next inventory says what there is
         for device in lease.devices:
             if device.node == result.node and result.device in {"", device.uuid}:
                 yield ledger.DisputeChanged(
@@ -219,6 +223,14 @@ class Binding:
         for lease in list(self._state.live.values()):
             if lease.state is State.GRANTED:
                 self._start(lease, None)
+
+
+def _after_another(result: Bound | NotBound | Unclear) -> Bound | NotBound | Unclear:
+    """What an answer means where a leader before us may have bound the lease already.
+
+    That nobody listens says nothing then: the agent may have kept it, and be down.
+    """
+    return Unclear(result.node) if isinstance(result, NotBound) and not result.reached else result
 
 
 def _still(lease: Lease, token: int) -> bool:

@@ -1,0 +1,55 @@
+"""Agents that die or were just started, at the moment of a bind: no device is lost over it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from quintal.errors import Code
+from tests.placer.town import town
+from tests.placer.world import cards, request, until
+from tests.support.nats import NatsServer
+
+pytestmark = [pytest.mark.bus, pytest.mark.crash, pytest.mark.timeout(120)]
+
+
+async def test_a_bind_that_a_dead_leader_sent_and_a_dead_agent_kept_holds_its_device(
+    fresh_nats: NatsServer, tmp_path: Path
+) -> None:
+    """Nobody listens there any more, and still the device may be held: only its agent can say."""
+    slow = {"QUINTAL_PLACER_BIND_S": "10"}
+    async with town(
+        fresh_nats, tmp_path, devices={"n1": cards("n1", "BIG-80", 1)}, placers=2, **slow
+    ) as its:
+        agent = its.agents["n1"]
+        agent.deaf = True
+        asking = asyncio.create_task(its.place(request("one")))
+
+        async def kept() -> bool:
+            return bool(agent.leases)
+
+        await until(kept)
+        await agent.stop()
+        its.leader().kill()
+
+        async def over() -> str | None:
+            state = await its.audited()
+            return next((le.reason for le in state.leases.values() if le.reason), None)
+
+        assert await until(over, within_s=20) == "bind_unknown"
+        (device,) = (await its.devices()).values()
+        assert device.state == "releasing"
+        asking.cancel()
+
+
+async def test_an_agent_that_has_not_looked_yet_leaves_its_devices_undisputed(
+    fresh_nats: NatsServer, tmp_path: Path
+) -> None:
+    async with town(fresh_nats, tmp_path, devices={"n1": cards("n1", "BIG-80", 1)}) as its:
+        its.agents["n1"].refuse = "inventory_missing"
+        refused = await its.place(request("one"))
+        assert refused.code is Code.INVENTORY_MISSING
+        its.agents["n1"].refuse = None
+        assert (await its.place(request("one"))).state == "bound", "a refusal consumes no id"
