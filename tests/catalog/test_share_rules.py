@@ -83,7 +83,7 @@ def test_what_is_not_counted_yet_is_said_so() -> None:
     ]
 
 
-def test_a_budget_that_is_to_refuse_says_that_nothing_refuses_by_it_yet() -> None:
+def test_only_a_budget_in_a_class_without_a_cap_is_warned_of() -> None:
     def warned(budgets: str) -> list[tuple[str, str]]:
         text = document(
             "Quota", "green",
@@ -93,8 +93,7 @@ def test_a_budget_that_is_to_refuse_says_that_nothing_refuses_by_it_yet() -> Non
         assert judgement.ok
         return [(w.field, w.message) for w in judgement.warnings]
 
-    not_yet = "is kept and checked; this version does not count it at placement yet"
-    assert warned("{class: train_llm, unit_hours: 9}") == [("spec.budgets.0.on_exceed", not_yet)]
+    assert warned("{class: train_llm, unit_hours: 9}") == []
     assert warned("{class: train_llm, unit_hours: 9, on_exceed: warn}") == []
     assert warned("{class: vision, unit_hours: 9}") == [
         ("spec.budgets.0.class", "the quota has no cap in vision: nothing is granted in it")

@@ -15,7 +15,7 @@ from quintal_catalog.finding import Finding
 from quintal_catalog.model_rules import models
 from quintal_catalog.pool_rules import pools, profiles
 from quintal_catalog.price_rules import prices
-from quintal_catalog.share_rules import NOT_COUNTED, shares
+from quintal_catalog.share_rules import shares
 from quintal_catalog.software_rules import boundaries, workloads
 
 
@@ -72,9 +72,6 @@ def _budgets(key: tuple[str, str], quota: QuotaSpec) -> Iterator[Finding]:
         if budget.workload_class not in capped:
             message = f"the quota has no cap in {budget.workload_class}: nothing is granted in it"
             yield Finding(key, ("spec", "budgets", index, "class"), message, warning=True)
-        elif budget.on_exceed == "refuse":
-            path = ("spec", "budgets", index, "on_exceed")
-            yield Finding(key, path, NOT_COUNTED, warning=True)
 
 
 def _twice(
