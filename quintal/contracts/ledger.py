@@ -386,6 +386,20 @@ class Group(Event):
 GROUP: TypeAdapter[Group] = TypeAdapter(Group)
 
 
+def follows(group: Group, sequence: int, holder: tuple[int, str]) -> bool:
+    """Whether a stored group is of the writer that the ledger had, or of the one that took over.
+
+    `holder` is (epoch, writer) as of the message before. The fence lets nothing else in; whoever
+    wrote past it (with other rights than a placer's own code) has decided nothing, and every
+    reader passes it over alike.
+    """
+    if group.expected != sequence - 1:
+        return False
+    if group.group == 0:
+        return group.epoch > holder[0]
+    return (group.epoch, group.writer) == holder
+
+
 def device_key(node: str, uuid: str) -> str:
     """A device's identity over the fleet."""
     return f"{node}/{uuid}"

@@ -6,6 +6,9 @@ from decimal import Decimal
 
 from quintal.contracts import ledger
 from quintal_metering.billing import cut
+from quintal_metering.facts import State
+from quintal_metering.fold import fold_group
+from quintal_metering.rows import Fault
 from tests.metering.story import HOUR, MODEL, POOL, STU, T0, Story, card, price_list
 
 PARTS = 1_000_000
@@ -311,3 +314,17 @@ def test_time_that_goes_back_is_a_fault_and_moves_nothing() -> None:
     told = a_card().at(5_000).tick().at(4_000).tick().told()
     assert told.faults == ["time_went_back"]
     assert told.state.at_ms == T0 + 5_000
+
+
+def test_a_group_of_nobody_is_passed_over_as_the_placer_passes_it_over() -> None:
+    """Whoever wrote past the fence has decided nothing; what follows is folded on."""
+    state = State()
+    told = Story().tick().groups[0]
+    state, _ = fold_group(state, 1, told, {})
+    forged = told.model_copy(update={"epoch": 9, "writer": "nobody", "group": 3, "expected": 1})
+    state, rows = fold_group(state, 2, forged, {})
+    assert [row.code for row in rows if isinstance(row, Fault)] == ["foreign_group"]
+    assert (state.epoch, state.writer) == (1, "p1")
+    after = told.model_copy(update={"group": 1, "expected": 2})
+    _, rows = fold_group(state, 3, after, {})
+    assert not [row for row in rows if isinstance(row, Fault)]

@@ -45,9 +45,7 @@ def granted(name: str, at_ms: int, ttl_ms: int, micro: int = 1_000_000) -> ledge
 
 
 def end(state: PlacerState, name: str, at_ms: int) -> None:
-    state.apply(
-        ledger.LeaseEnding(at_ms=at_ms, lease=name, reason="released", effective_ms=at_ms)
-    )
+    state.apply(ledger.LeaseEnding(at_ms=at_ms, lease=name, reason="released", effective_ms=at_ms))
     state.apply(ledger.NodeReleased(at_ms=at_ms, lease=name, node="n", by="operator"))
     state.apply(ledger.LeaseEnded(at_ms=at_ms, lease=name))
 

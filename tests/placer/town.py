@@ -15,10 +15,10 @@ from pydantic import ValidationError
 from quintal.bus import Bus
 from quintal.contracts import ledger, nodes, placement, subjects
 from quintal.contracts.documents import Catalog
+from quintal.contracts.ledger import follows
 from quintal.contracts.message import Refusal
 from quintal.contracts.subjects import Role
 from quintal.errors import BusUnavailable
-from quintal_placer.ledger import follows
 from quintal_placer.state import PlacerState
 from tests.laws.audit import check_state
 from tests.placer.world import PlacerProcess, ScriptedAgent, small_catalog, until, write_catalog
@@ -133,7 +133,7 @@ class Town:
         """The ledger folded from its beginning; every law that shows in it is held."""
         state = PlacerState()
         for sequence, group in await self.groups():
-            if group is None or not follows(group, sequence, state):
+            if group is None or not follows(group, sequence, (state.epoch, state.writer)):
                 continue
             for record in group.transitions:
                 assert record.at_ms >= state.at_ms

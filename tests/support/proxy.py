@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 APPEND = b"HPUB quintal.v1.ledger "
 
@@ -32,7 +32,7 @@ class Proxy:
         self.held = 0
         self.delivered = 0
 
-    async def __aenter__(self) -> Proxy:
+    async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         return self
 

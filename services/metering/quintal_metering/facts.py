@@ -148,6 +148,9 @@ class State:
     """Which transition of the message: with the sequence, a place in the ledger."""
     at_ms: int = 0
     """The watermark."""
+    epoch: int = 0
+    writer: str = ""
+    """Who has the ledger."""
     hour_ms: int | None = None
     """Where the open hour began; none before the first transition."""
     revision: int = 0

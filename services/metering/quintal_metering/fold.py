@@ -31,6 +31,15 @@ def fold_group(
     rows: list[Row] = []
     if sequence <= state.sequence:
         return state, rows
+    unbroken = sequence == state.sequence + 1
+    if unbroken and not ledger.follows(group, sequence, (state.epoch, state.writer)):
+        state.sequence, state.index = sequence, -1
+        turn = Turn(state, prices, sequence, -1, state.at_ms)
+        turn.fault(
+            "foreign_group", f"epoch {group.epoch} of {group.writer} does not have the ledger"
+        )
+        return state, turn.rows
+    state.epoch, state.writer = group.epoch, group.writer
     for transition in group.transitions:
         state, more = fold(state, sequence, transition, prices)
         rows.extend(more)

@@ -29,7 +29,7 @@ from quintal_placer import facts, keeping, snapshots
 from quintal_placer.agents import Agents
 from quintal_placer.announcer import Announcer
 from quintal_placer.assurance import Assurance
-from quintal_placer.ledger import STALL_S, STREAM, Deposed, LedgerWriter, claim, follows
+from quintal_placer.ledger import STALL_S, STREAM, Deposed, LedgerWriter, claim
 from quintal_placer.promises import Promises
 from quintal_placer.settings import Settings
 from quintal_placer.state import PlacerState
@@ -136,7 +136,7 @@ class Placer:
         except ValidationError:
             log.error("ALARM: message %d of the ledger is no group", stored.sequence)  # noqa: TRY400
             return None
-        if not follows(group, stored.sequence, self.state):
+        if not ledger.follows(group, stored.sequence, (self.state.epoch, self.state.writer)):
             log.error("ALARM: message %d of the ledger is no leader's", stored.sequence)
             return None
         return group

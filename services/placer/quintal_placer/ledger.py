@@ -216,19 +216,6 @@ def full_hours(state: PlacerState, at_ms: int) -> list[ledger.Census]:
     return [ledger.Census(at_ms=h * MS_PER_HOUR, cause="hour", rows=rows) for h in hours]
 
 
-def follows(group: ledger.Group, sequence: int, state: PlacerState) -> bool:
-    """Whether a stored group is of the writer that the ledger had, or of the one that took over.
-
-    The fence lets nothing else in; whoever wrote past it (with other rights than a placer's own
-    code) has not decided anything.
-    """
-    if group.expected != sequence - 1:
-        return False
-    if group.group == 0:
-        return group.epoch > state.epoch
-    return (group.epoch, group.writer) == (state.epoch, state.writer)
-
-
 async def claim(
     bus: Bus, state: PlacerState, clock: SteadyClock, *, writer: str, sequence: int
 ) -> int | None:
