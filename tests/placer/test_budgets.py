@@ -11,8 +11,9 @@ from hypothesis import given, strategies as st
 from quintal.contracts import ledger, placement
 from quintal.contracts.documents import Catalog
 from quintal.contracts.placement import LeaseDevice
+from quintal.months import month_of
 from quintal_placer import budgets, snapshots
-from quintal_placer.engine.budget import Stretch, by_month, month_of
+from quintal_placer.engine.budget import Stretch, by_month
 from quintal_placer.state import PlacerState
 from tests.placer.world import doc, request, small_catalog
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from typing import Any, Final
 
+from quintal import months
 from quintal.contracts.bills import BillLine, BillTotal, minor_step
 from quintal.units import PARTS, unit_hours
 from quintal_metering.queries import ESTIMATED
@@ -62,10 +62,7 @@ class Sum:
 
 def month_span(month: str) -> tuple[int, int]:
     """`2026-11` as milliseconds, UTC: its first instant and the next month's."""
-    year, number = int(month[:4]), int(month[5:])
-    start = datetime(year, number, 1, tzinfo=UTC)
-    end = datetime(year + number // 12, number % 12 + 1, 1, tzinfo=UTC)
-    return int(start.timestamp()) * 1000, int(end.timestamp()) * 1000
+    return months.month(int(month[:4]), int(month[5:]))
 
 
 def lines(stored: Iterable[dict[str, Any]], opened: Iterable[SliceRow]) -> tuple[BillLine, ...]:

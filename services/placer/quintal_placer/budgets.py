@@ -13,8 +13,9 @@ from quintal.contracts import placement
 from quintal.contracts.documents import Budget
 from quintal.contracts.message import Refusal
 from quintal.errors import Code, Owner
+from quintal.months import month_of
 from quintal.units import to_micro, unit_name
-from quintal_placer.engine.budget import QUANTITY_PER_MICRO_HOUR, Stretch, month_of, within
+from quintal_placer.engine.budget import QUANTITY_PER_MICRO_HOUR, Stretch, within
 from quintal_placer.state import Lease, PlacerState, micro_of
 
 

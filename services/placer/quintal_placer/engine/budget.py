@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Final, NamedTuple
+
+from quintal.months import month_of
 
 QUANTITY_PER_MICRO_HOUR: Final = 3_600_000
 
@@ -51,14 +52,6 @@ class Spent:
         for months in self.used.values():
             for begin_ms in [month for month in months if month < kept_from]:
                 del months[begin_ms]
-
-
-def month_of(at_ms: int) -> tuple[int, int]:
-    """[first instant, first instant of the next) of the calendar month, UTC."""
-    at = datetime.fromtimestamp(at_ms // 1000, tz=UTC)
-    begin = datetime(at.year, at.month, 1, tzinfo=UTC)
-    following = datetime(at.year + at.month // 12, at.month % 12 + 1, 1, tzinfo=UTC)
-    return int(begin.timestamp()) * 1000, int(following.timestamp()) * 1000
 
 
 def within(stretch: Stretch, begin_ms: int, end_ms: int) -> int:
