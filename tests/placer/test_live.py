@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from quintal.contracts import placement, subjects
+from quintal.contracts import nodes, placement, subjects
 from quintal.contracts.message import Refusal
 from tests.placer.town import town
 from tests.placer.world import cards, request, until
@@ -145,6 +145,27 @@ async def test_a_reboot_ends_the_leases_of_its_node_and_frees_its_devices(
         again = await its.place(request("two"))
         assert again.devices[0].uuid == lease.devices[0].uuid
         await its.audited()
+
+
+async def test_law_13_an_agent_speaks_for_its_own_node_whatever_its_fields_say(
+    fresh_nats: NatsServer, tmp_path: Path
+) -> None:
+    devices = {"n1": cards("n1", "BIG-80", 1), "n2": cards("n2", "RED-192", 1, "amd")}
+    async with town(fresh_nats, tmp_path, devices=devices) as its:
+        lease = await its.place(request("one", accelerator={"vendors": ["nvidia"]}))
+        liar = its.agents["n2"].bus
+        beat = nodes.Heartbeat(node="n1", boot_id="forged", sequence=1, at_ms=1)
+        for name in ("n1", "n9"):
+            said = nodes.Inventory(node=name, boot_id="forged", sequence=1, at_ms=1)
+            await liar.publish(subjects.INVENTORY, said, node="n2")
+        await liar.publish(subjects.HEARTBEAT, beat, node="n2")
+        await liar.flush()
+        assert isinstance(await its.place(request("two", cards=9)), Refusal)  # after all of that
+        got = await its.ml.ask(subjects.GET, placement.GetAsk(lease=lease.lease))
+        assert got.state == "bound"
+        fleet = await its.fleet()
+        assert fleet is not None
+        assert {(n.node, len(n.devices)) for n in fleet.nodes} == {("n1", 1), ("n2", 1)}
 
 
 async def test_an_inventory_that_says_nothing_new_is_not_asked_for_again_and_again(

@@ -54,6 +54,8 @@ class Watch:
         """Node -> boot ids that another one has replaced: their late messages count no more."""
         self._tasks: set[asyncio.Task[None]] = set()
         self.skew_ms: dict[str, int] = {}
+        self.forged = 0
+        """Messages whose subject is one node's and whose field another's."""
 
     async def listen(self) -> None:
         """Subscribe; before the lead is taken all that comes is left."""
@@ -62,8 +64,12 @@ class Watch:
         await self._bus.hear(subjects.HEALTH, self._led(self._health))
 
     def _led(self, handler: Callable[..., None]) -> Callable[..., None]:
-        def hear(message: Event, _: tuple[str, ...]) -> None:
-            if self._promises is not None:
+        def hear(message: Event, tokens: tuple[str, ...]) -> None:
+            node = getattr(message, "node", "")
+            if tokens[-1] != node:  # the bus vouches for the subject, and for no field
+                self.forged += 1
+                log.warning("dropped: %s speaks of %r", ".".join(tokens), node)
+            elif self._promises is not None:
                 handler(message)
 
         return hear
