@@ -40,6 +40,8 @@ def test_a_quality_that_the_agent_gave_stands_j01() -> None:
 def test_what_is_no_finite_number_is_kept_as_none_and_implausible() -> None:
     rows = read(columns={"power_watts": [float("inf"), float("nan")]})
     assert [row[2:] for row in rows] == [(None, "implausible")] * 2
+    rows = read(columns={"power_watts": [10**400, -(10**400)]})
+    assert [row[2:] for row in rows] == [(None, "implausible")] * 2
 
 
 def test_a_column_shorter_than_its_devices_leaves_the_rest_unknown() -> None:

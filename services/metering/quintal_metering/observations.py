@@ -95,9 +95,13 @@ def _sample_rows(message: Stored, sample: Telemetry) -> list[tuple[Any, ...]]:
 def _reading(value: float | None, quality: Quality) -> tuple[float | None, Quality]:
     if value is None:
         return None, Quality.UNAVAILABLE if quality is Quality.OK else quality
-    if not math.isfinite(value):
+    try:
+        number = float(value)
+    except OverflowError:  # an integer beyond every float: the wire has no bound
         return None, Quality.IMPLAUSIBLE
-    return float(value), quality
+    if not math.isfinite(number):
+        return None, Quality.IMPLAUSIBLE
+    return number, quality
 
 
 def health(messages: Sequence[Stored]) -> Observed:
