@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from quintal.contracts.boundaries import Accepted, BoundarySpec
-from quintal.contracts.message import Exact, Message, Name, Token
+from quintal.contracts.message import Exact, Labels, Message, Name, Token, Word
 from quintal.contracts.models import (
     AcceleratorModelSpec,
     EnergyProfileSpec,
@@ -91,14 +91,14 @@ class AcceleratorNeed(Spec):
     """What a card must be. Every field that is given must hold; lists are any-of."""
 
     kind: Literal["accelerator", "cpu"] = "accelerator"
-    models: tuple[Name, ...] = ()
-    families: tuple[str, ...] = ()
-    vendors: tuple[str, ...] = ()
-    memory: str = ""
+    models: Annotated[tuple[Name, ...], Field(max_length=64)] = ()
+    families: Annotated[tuple[Word, ...], Field(max_length=64)] = ()
+    vendors: Annotated[tuple[Word, ...], Field(max_length=64)] = ()
+    memory: Annotated[str, Field(max_length=64)] = ""
     """Per card: `80GB..` is at least 80 GB."""
-    features: tuple[str, ...] = ()
+    features: Annotated[tuple[Word, ...], Field(max_length=32)] = ()
     """All of them."""
-    precision: str = ""
+    precision: Word = ""
     """Decides which rating applies."""
 
     @model_validator(mode="after")
@@ -112,7 +112,7 @@ class NodeNeed(Spec):
 
     cpu_milli: Annotated[int, Field(ge=0)] = 0
     memory_bytes: Annotated[int, Field(ge=0)] = 0
-    labels: dict[str, str] = Field(default_factory=dict)
+    labels: Labels = Field(default_factory=dict)
 
 
 class Alternative(Spec):
@@ -122,9 +122,9 @@ class Alternative(Spec):
     cards: Annotated[int, Field(ge=1, le=100_000)] = 1
     """On each node."""
     nodes: Annotated[int, Field(ge=1, le=10_000)] = 1
-    variant: str = ""
-    image: str = ""
-    args: tuple[str, ...] = ()
+    variant: Word = ""
+    image: Annotated[str, Field(max_length=512)] = ""
+    args: Annotated[tuple[Annotated[str, Field(max_length=512)], ...], Field(max_length=64)] = ()
 
 
 class ProfileSpec(Spec):

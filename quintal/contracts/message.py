@@ -19,6 +19,11 @@ Token = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
 """A document's name."""
 
+Word = Annotated[str, Field(max_length=128)]
+"""A text that somebody else chose and that we keep, compare or repeat: never a page."""
+
+Labels = Annotated[dict[Word, Word], Field(max_length=32)]
+
 UnixMs = Annotated[int, Field(ge=0, lt=2**53)]
 """UTC, integer milliseconds since 1970."""
 

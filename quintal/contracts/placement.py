@@ -13,10 +13,12 @@ from quintal.contracts.message import (
     DurationMs,
     Money,
     Name,
+    Labels,
     Reason,
     Refusal,
     Token,
     UnixMs,
+    Word,
 )
 
 Objective = Literal[
@@ -32,20 +34,20 @@ Ttl = Annotated[int, Field(ge=30_000, le=86_400_000)]
 class Constraints(Ask):
     """Where it must lie. Every field that is given must hold; lists are any-of."""
 
-    pools: tuple[str, ...] = ()
-    clusters: tuple[str, ...] = ()
-    locations: tuple[str, ...] = ()
-    nodes: tuple[Token, ...] = ()
-    labels: dict[str, str] = Field(default_factory=dict)
-    tolerations: tuple[str, ...] = ()
+    pools: Annotated[tuple[Word, ...], Field(max_length=64)] = ()
+    clusters: Annotated[tuple[Word, ...], Field(max_length=64)] = ()
+    locations: Annotated[tuple[Word, ...], Field(max_length=64)] = ()
+    nodes: Annotated[tuple[Token, ...], Field(max_length=256)] = ()
+    labels: Labels = Field(default_factory=dict)
+    tolerations: Annotated[tuple[Word, ...], Field(max_length=64)] = ()
 
 
 class Wait(Ask):
     """What to do when it does not fit now."""
 
     mode: Literal["fail", "queue"] = "fail"
-    deadline_ms: DurationMs = 600_000
-    """From now; a queued request that was not placed by then is refused."""
+    deadline_ms: Annotated[int, Field(ge=0, le=2_678_400_000)] = 600_000
+    """31 days at most, from now; a queued request that was not placed by then is refused."""
 
 
 class PlaceAsk(Ask):
@@ -74,8 +76,8 @@ class PlaceAsk(Ask):
     wait: Wait = Field(default_factory=Wait)
     bind: Literal["wait", "none"] = "wait"
     project: Token | None = None
-    labels: Annotated[dict[str, str], Field(max_length=8)] = Field(default_factory=dict)
-    requester: Annotated[str, Field(max_length=128)] = ""
+    labels: Annotated[dict[Word, Word], Field(max_length=8)] = Field(default_factory=dict)
+    requester: Word = ""
 
     @model_validator(mode="after")
     def _asks_for_something(self) -> PlaceAsk:
@@ -307,8 +309,8 @@ class AdoptAsk(Ask):
     profile: Name | None = None
     project: Token | None = None
     ttl_ms: Ttl = 86_400_000
-    labels: Annotated[dict[str, str], Field(max_length=8)] = Field(default_factory=dict)
-    requester: str = ""
+    labels: Annotated[dict[Word, Word], Field(max_length=8)] = Field(default_factory=dict)
+    requester: Word = ""
 
     @model_validator(mode="after")
     def _has_a_class(self) -> AdoptAsk:

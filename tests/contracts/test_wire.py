@@ -9,6 +9,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from quintal.contracts.placement import PlaceAsk
 from tests.contracts.wire_samples import WIRE, kinds
 
 KINDS = kinds()
@@ -77,3 +78,21 @@ def models_in(kind: Any) -> Iterator[type[BaseModel]]:
                 yield from models_in(field.annotation)
     for argument in get_args(kind):
         yield from models_in(argument)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"labels": {"a": "x" * 129}},
+        {"constraints": {"clusters": [f"c{n}" for n in range(65)]}},
+        {"constraints": {"nodes": [f"n{n}" for n in range(257)]}},
+        {"constraints": {"labels": {"a": "x" * 129}}},
+        {"node": {"labels": {f"k{n}": "v" for n in range(33)}}},
+        {"accelerator": {"features": ["x" * 60_000]}},
+        {"accelerator": {"memory": "9" * 65 + "GB"}},
+        {"wait": {"mode": "queue", "deadline_ms": 2**53 - 1}},
+    ],
+)
+def test_a_request_that_is_kept_in_the_ledger_is_never_a_page(more: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        PlaceAsk.model_validate({"request_id": "r", "profile": "p", **more})

@@ -38,6 +38,9 @@ _NANO = 10**9
 KEPT_MAX: Final = 10_000
 """Answers kept of each sort; whoever asks for ever new things only empties the shelf."""
 
+OFFERS_MAX: Final = 1_000
+"""Needs whose models are kept: each holds a sentence for every model that will not do."""
+
 
 @dataclass(frozen=True, slots=True)
 class Terms:
@@ -101,7 +104,7 @@ class Market:
         key = (needs, workload_class, precision, whose)
         known = self._offers.get(key)
         if known is None:
-            if len(self._offers) >= KEPT_MAX:
+            if len(self._offers) >= OFFERS_MAX:
                 self._offers.clear()
             known = self._offers[key] = self._look(needs, workload_class, precision, whose)
         return known
@@ -210,7 +213,7 @@ def lacks(name: str, spec: AcceleratorModelSpec, need: AcceleratorNeed) -> str:
     if high is not None and spec.memory_bytes > high:
         return f"{name}: more memory than {need.memory}"
     missing = [feature for feature in need.features if feature not in spec.features]
-    return f"{name}: without {', '.join(missing)}" if missing else ""
+    return f"{name}: without {', '.join(missing[:3])}" if missing else ""
 
 
 _range = lru_cache(maxsize=1024)(memory_range)
