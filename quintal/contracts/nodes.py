@@ -4,11 +4,28 @@ from __future__ import annotations
 
 from enum import StrEnum
 from hashlib import sha256
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from quintal.contracts.message import Answer, Ask, DurationMs, Event, Message, Token, UnixMs
+from quintal.contracts.message import (
+    Answer,
+    Ask,
+    DurationMs,
+    Event,
+    Message,
+    Token,
+    UnixMs,
+    Word,
+)
+
+DEVICES_MAX: Final = 512
+"""Of one node; each costs a look at all its neighbours when it changes."""
+
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+"""Bytes of a host. A number that no machine has is no inventory."""
+
+Text = Annotated[str, Field(max_length=2_048)]
 
 
 class Quality(StrEnum):
@@ -58,7 +75,7 @@ class RawPartition(Event):
 class RawDevice(Event):
     """One device as the vendor's tool names it; nothing here is interpreted."""
 
-    uuid: str
+    uuid: Annotated[str, Field(min_length=1)]
     """The vendor's, where it is a real one; else PCI address and serial. Identity on the node."""
     index: int
     """Display and visibility number only: it shifts after a reset."""
@@ -73,14 +90,14 @@ class RawDevice(Event):
     pci_subsystem: str | None = None
     serial: str | None = None
     numa_node: int | None = None
-    cores: int | None = None
+    cores: Annotated[int, Field(ge=0, le=65_536)] | None = None
     """Of a CPU: logical cores that may be used."""
     architecture: str | None = None
     health: DeviceHealth = DeviceHealth.OK
     health_reason: str = ""
     foreign_bytes: int = 0
     """Memory held by processes that belong to no lease of ours."""
-    partitions: tuple[RawPartition, ...] = ()
+    partitions: Annotated[tuple[RawPartition, ...], Field(max_length=64)] = ()
 
 
 class Problem(Event):
@@ -140,20 +157,20 @@ class Inventory(Event):
     """All that a node has. Sent on change and on a slow beat; the newest per node is kept."""
 
     node: Token
-    boot_id: str
+    boot_id: Word
     sequence: int
     """Grows with every inventory of this boot."""
     at_ms: UnixMs
     hostname: str = ""
     cluster: str = "default"
     location: str = ""
-    labels: dict[str, str] = Field(default_factory=dict)
-    cpu_milli: int = 0
-    memory_bytes: int = 0
+    labels: Annotated[dict[str, Text], Field(max_length=256)] = Field(default_factory=dict)
+    cpu_milli: Annotated[int, Field(ge=0, le=65_536_000)] = 0
+    memory_bytes: Count = 0
     disks: tuple[Disk, ...] = ()
     networks: tuple[Network, ...] = ()
     stack: Stack = Field(default_factory=Stack)
-    devices: tuple[RawDevice, ...] = ()
+    devices: Annotated[tuple[RawDevice, ...], Field(max_length=DEVICES_MAX)] = ()
     problems: tuple[Problem, ...] = ()
     probes: tuple[ProbeReport, ...] = ()
     tasks: tuple[str, ...] | None = None
@@ -165,7 +182,7 @@ class Heartbeat(Event):
     """The node lives, and this is the lease set and inventory it holds."""
 
     node: Token
-    boot_id: str
+    boot_id: Word
     sequence: int
     at_ms: UnixMs
     lease_version: str = ""

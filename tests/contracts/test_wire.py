@@ -9,6 +9,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from quintal.contracts.nodes import Inventory
 from quintal.contracts.placement import PlaceAsk
 from tests.contracts.wire_samples import WIRE, kinds
 
@@ -96,3 +97,20 @@ def models_in(kind: Any) -> Iterator[type[BaseModel]]:
 def test_a_request_that_is_kept_in_the_ledger_is_never_a_page(more: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         PlaceAsk.model_validate({"request_id": "r", "profile": "p", **more})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"devices": [{"uuid": f"u{n}", "index": n, "vendor": "v", "name": "n"} for n in range(513)]},
+        {"devices": [{"uuid": "", "index": 0, "vendor": "v", "name": "n"}]},
+        {"devices": [{"uuid": "c", "index": 0, "vendor": "cpu", "name": "n", "cores": 10**12}]},
+        {"memory_bytes": -5},
+        {"memory_bytes": 10**30},
+        {"labels": {f"k{n}": "v" for n in range(257)}},
+    ],
+)
+def test_what_no_machine_has_is_no_inventory(wrong: dict[str, Any]) -> None:
+    body = {"node": "n1", "boot_id": "b", "sequence": 1, "at_ms": 1, **wrong}
+    with pytest.raises(ValidationError):
+        Inventory.model_validate(body)
