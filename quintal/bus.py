@@ -36,6 +36,10 @@ log = logging.getLogger(__name__)
 IN_FLIGHT_MAX: Final = 4_096
 """Requests one service works on at once; what comes above is told `overloaded`."""
 
+EACH_MAX: Final = 4
+"""Of these, those of one caller, where a request is a question to a store or to a whole catalog:
+a flood of one is no drought of another."""
+
 RETRY_AFTER_MS: Final = 250
 
 A = TypeVar("A", bound=Message)
@@ -77,6 +81,7 @@ class Bus(JetStream):
         self.closed = asyncio.Event()
         """Set when the connection is over for good: end the process then."""
         self._in_flight = 0
+        self._by_caller: dict[str, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._hooks: list[Callable[[bool], None]] = []
 
@@ -241,6 +246,7 @@ class Bus(JetStream):
         handler: Callable[[Caller, A], Awaitable[R | Refusal | None]],
         *,
         bytes_max: int | None = None,
+        each_max: int | None = None,
     ) -> None:
         """Answer every ask on `request` with what `handler` gives; None is silence.
 
@@ -265,16 +271,24 @@ class Bus(JetStream):
                 self.counts.overloaded += 1
                 await self._reply(msg, request, _overloaded())
                 return
+            if each_max is not None and self._by_caller.get(principal, 0) >= each_max:
+                self.counts.overloaded += 1
+                await self._reply(msg, request, _overloaded())
+                return
             self._in_flight += 1
+            self._by_caller[principal] = self._by_caller.get(principal, 0) + 1
             task = asyncio.create_task(self._answer(msg, request, handler, principal))
             self._tasks.add(task)
-            task.add_done_callback(self._done)
+            task.add_done_callback(lambda task: self._done(task, principal))
 
         subscription = await self.client.subscribe(request.subject(**own), cb=answer)
         subscription.pending_msgs_limit = 262_144  # type: ignore[attr-defined]
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _done(self, task: asyncio.Task[None], principal: str) -> None:
         self._in_flight -= 1
+        self._by_caller[principal] -= 1
+        if not self._by_caller[principal]:
+            del self._by_caller[principal]
         self._tasks.discard(task)
 
     async def _answer(

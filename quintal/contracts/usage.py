@@ -20,7 +20,7 @@ class SummaryAsk(Ask):
 
     from_ms: UnixMs | None = None
     to_ms: UnixMs | None = None
-    by: Annotated[tuple[GroupBy | LabelBy, ...], Field(min_length=1)] = ("tenant",)
+    by: Annotated[tuple[GroupBy | LabelBy, ...], Field(min_length=1, max_length=8)] = ("tenant",)
     tenant: str | None = None
     project: str | None = None
     profile: str | None = None

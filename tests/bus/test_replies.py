@@ -6,10 +6,13 @@ gets no answer anywhere: nothing is stored, nothing is delivered, and it is coun
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from quintal.bus import Caller
 from quintal.contracts import placement, subjects
+from quintal.contracts.message import Refusal
 from quintal.contracts.subjects import Role
 from tests.support.nats import NatsServer
 from tests.support.wait import until
@@ -93,3 +96,32 @@ async def test_an_agents_report_is_not_acknowledged_into_the_ledger(
         for stream in ("INVENTORY", "TELEMETRY", "HEALTH"):
             assert await back.last(stream) == (1, 1), "the control: it is stored"
         assert await back.last("LEDGER") == (0, 0)
+
+
+async def test_a_flood_of_one_caller_leaves_room_for_another(fresh_nats: NatsServer) -> None:
+    gate = asyncio.Event()
+
+    async def place(caller: Caller, ask: placement.PlaceAsk) -> placement.Pending:
+        if caller.principal == "vision":
+            await gate.wait()
+        return placement.Pending(
+            lease="l1", request_id=ask.request_id, queue_place=1, deadline_in_ms=1
+        )
+
+    async with (
+        await fresh_nats.bus("placer-1-front", Role.PLACER_FRONT) as front,
+        await fresh_nats.bus("vision", Role.TENANT) as vision,
+        await fresh_nats.bus("language", Role.TENANT) as language,
+    ):
+        await front.serve(subjects.PLACE, place, each_max=2)
+        await front.flush()
+        ask = placement.PlaceAsk(request_id="r1", profile="p")
+        held = [asyncio.create_task(vision.request(subjects.PLACE, ask)) for _ in range(2)]
+        await until(lambda: front.counts.requests == 2)
+        refused = await vision.request(subjects.PLACE, ask)
+        assert isinstance(refused, Refusal)
+        assert refused.code == "overloaded"
+        assert (await language.ask(subjects.PLACE, ask)).kind == "pending"
+        gate.set()
+        await asyncio.gather(*held)
+        assert (await vision.ask(subjects.PLACE, ask)).kind == "pending"

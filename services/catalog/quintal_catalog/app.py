@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from quintal.bus import Bus
+from quintal.bus import EACH_MAX, Bus
 from quintal.clock import SystemClock
 from quintal.contracts.subjects import (
     APPLY,
@@ -57,7 +57,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> int:
             await first.begin(store, handlers)
         async with await Bus.connect(settings.front) as front:
             for request, handler in table(handlers, fits):
-                await front.serve(request, handler)
+                await front.serve(request, handler, each_max=EACH_MAX)
             await front.announce("catalog", "What models, profiles, quotas and prices mean.")
             await front.flush()
             notify("READY=1")

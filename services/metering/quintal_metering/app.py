@@ -7,9 +7,9 @@ import contextlib
 import logging
 import os
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Final
 
-from quintal.bus import Bus
+from quintal.bus import EACH_MAX, Bus
 from quintal.catalog_reader import CatalogReader
 from quintal.clock import Clock, SystemClock
 from quintal.contracts import subjects
@@ -28,6 +28,8 @@ from quintal_metering.settings import Settings, settings
 from quintal_metering.store import Deposed, Store
 
 log = logging.getLogger(__name__)
+
+ASK_BYTES_MAX: Final = 65_536
 
 
 async def main(stop: asyncio.Event) -> int:
@@ -82,14 +84,15 @@ async def _work(
         front.closed.wait(),
     ]
     tasks: list[asyncio.Task[Any]] = [asyncio.ensure_future(loop) for loop in loops]
-    await front.serve(subjects.SUMMARY, handlers.summary)
-    await front.serve(subjects.SLICES, handlers.slices)
-    await front.serve(subjects.VERIFY, handlers.verify)
-    await front.serve(subjects.TELEMETRY_ROWS, handlers.telemetry)
-    await front.serve(subjects.BILL, counter.bill)
-    await front.serve(subjects.QUOTE, counter.quote)
-    await front.serve(subjects.RERATE, counter.rerate)
-    await front.serve(subjects.DEAD_LETTERS, counter.dead_letters)
+    bounds = {"bytes_max": ASK_BYTES_MAX, "each_max": EACH_MAX}
+    await front.serve(subjects.SUMMARY, handlers.summary, **bounds)
+    await front.serve(subjects.SLICES, handlers.slices, **bounds)
+    await front.serve(subjects.VERIFY, handlers.verify, **bounds)
+    await front.serve(subjects.TELEMETRY_ROWS, handlers.telemetry, **bounds)
+    await front.serve(subjects.BILL, counter.bill, **bounds)
+    await front.serve(subjects.QUOTE, counter.quote, **bounds)
+    await front.serve(subjects.RERATE, counter.rerate, **bounds)
+    await front.serve(subjects.DEAD_LETTERS, counter.dead_letters, **bounds)
     await front.announce("metering", "What was used, and what it costs")
     await front.flush()
     async with endpoint(chosen, metrics):
