@@ -102,7 +102,11 @@ def test_a_request_that_is_kept_in_the_ledger_is_never_a_page(more: dict[str, An
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"devices": [{"uuid": f"u{n}", "index": n, "vendor": "v", "name": "n"} for n in range(513)]},
+        {
+            "devices": [
+                {"uuid": f"u{n}", "index": n, "vendor": "v", "name": "n"} for n in range(513)
+            ]
+        },
         {"devices": [{"uuid": "", "index": 0, "vendor": "v", "name": "n"}]},
         {"devices": [{"uuid": "c", "index": 0, "vendor": "cpu", "name": "n", "cores": 10**12}]},
         {"memory_bytes": -5},
