@@ -30,7 +30,7 @@ test: install ## all tests; prints how many touched the real server and engine, 
 captures: install ## a row per captured output beside the checkout: what is read of it
 	$(BIN)/python -m tests.shared.captures
 
-proof: install ## the long forms: generated histories and chaos, printed with their seeds
+proof: install mutants ## the mutants, then the long forms: histories and chaos, with their seeds
 	QUINTAL_PROOF=1 $(BIN)/python -m pytest -m "laws or chaos or crash" --timeout 3600
 
 mutants: install ## break each law and rule on purpose, in a copy, and see its test fail
