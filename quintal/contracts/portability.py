@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, model_validator
 
@@ -10,6 +10,10 @@ from quintal.contracts.boundaries import CompatibilityVerdict, NodeStack
 from quintal.contracts.catalog import SourceFile
 from quintal.contracts.message import Answer, Ask, Money, Name, Token
 from quintal.errors import Owner
+
+
+WRITTEN_MAX: Final = 65_536
+"""Of a workload that anybody may have judged; a catalog file may be longer."""
 
 
 class _WorkloadAsk(Ask):
@@ -22,6 +26,8 @@ class _WorkloadAsk(Ask):
     def _names_one(self) -> _WorkloadAsk:
         if (self.workload is None) == (self.file is None):
             raise ValueError("give a workload of the catalog, or a file with one")
+        if self.file is not None and len(self.file.text) > WRITTEN_MAX:
+            raise ValueError(f"a workload as written has at most {WRITTEN_MAX} characters")
         return self
 
 

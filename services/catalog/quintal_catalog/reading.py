@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -13,6 +13,9 @@ from quintal.contracts.catalog import Fault
 from quintal.contracts.documents import API_VERSION, SPECS, Document, Metadata
 from quintal_catalog.mending import Mended, mended
 from quintal_catalog.sources import Path, Source
+
+FAULTS_MAX: Final = 100
+"""Told of one part of a document: a near name is looked for each, and nobody reads thousands."""
 
 _TOP = ("apiVersion", "kind", "metadata", "spec")
 
@@ -78,7 +81,13 @@ def document(source: Source) -> tuple[Sourced | None, list[Fault]]:
             read.append(its_model.model_validate(data[part]))
         except ValidationError as exc:
             errors = exc.errors(include_url=False, include_context=False)
-            faults += [_field_fault(source, part, its_model, title, error) for error in errors]
+            faults += [
+                _field_fault(source, part, its_model, title, error)
+                for error in errors[:FAULTS_MAX]
+            ]
+            if len(errors) > FAULTS_MAX:
+                more = f"and {len(errors) - FAULTS_MAX} more faults in {part}"
+                faults.append(_fault(source, (part,), title, more))
             made, rest = _without(its_model, data[part], errors)
             left = rest if part == "spec" else left
             if made is not None:
