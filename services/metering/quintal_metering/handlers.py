@@ -175,5 +175,5 @@ class Handlers(Desk):
 def hours(from_ms: int | None, to_ms: int | None) -> tuple[int | None, int | None]:
     """Slices never cross an hour, so a span is widened to full hours; the answer says so."""
     start = None if from_ms is None else hour_of(from_ms)
-    end = None if to_ms is None else hour_of(to_ms + MS_PER_HOUR - 1)
+    end = None if to_ms is None else min(2**53 - 1, hour_of(to_ms + MS_PER_HOUR - 1))
     return start, end
