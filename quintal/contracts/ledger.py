@@ -386,17 +386,18 @@ class Group(Event):
 GROUP: TypeAdapter[Group] = TypeAdapter(Group)
 
 
-def follows(group: Group, sequence: int, holder: tuple[int, str]) -> bool:
+def follows(group: Group, sequence: int, holder: tuple[int, str], *, unread: bool = False) -> bool:
     """Whether a stored group is of the writer that the ledger had, or of the one that took over.
 
     `holder` is (epoch, writer) as of the message before. The fence lets nothing else in; whoever
     wrote past it (with other rights than a placer's own code) has decided nothing, and every
-    reader passes it over alike.
+    reader passes it over alike. Where the message before could not be read (`unread`) it may have
+    been the one that began an epoch: a group of a later epoch is then taken for its writer's.
     """
     if group.expected != sequence - 1:
         return False
-    if group.group == 0:
-        return group.epoch > holder[0]
+    if group.group == 0 or unread:
+        return group.epoch > holder[0] or (unread and (group.epoch, group.writer) == holder)
     return (group.epoch, group.writer) == holder
 
 

@@ -11,7 +11,6 @@ from quintal.contracts.catalog import SourceFile
 from quintal.contracts.message import Answer, Ask, Money, Name, Token
 from quintal.errors import Owner
 
-
 WRITTEN_MAX: Final = 65_536
 """Of a workload that anybody may have judged; a catalog file may be longer."""
 

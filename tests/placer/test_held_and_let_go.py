@@ -7,7 +7,7 @@ from quintal.contracts.nodes import Telemetry
 from quintal_placer import views
 from quintal_placer.watch import Watch
 from tests.placer.site import AT_MS, Site, inventory, models, only, quota
-from tests.placer.world import cards
+from tests.placer.world import cards, doc
 
 
 def a_site() -> Site:
@@ -85,3 +85,23 @@ def test_case_g08_telemetry_never_reaches_what_allocates() -> None:
 
     assert Role.PLACER_BACK not in subjects.TELEMETRY.hearers
     assert "lease" not in Telemetry.model_fields
+
+
+def test_a_copied_uuid_is_disputed_only_while_it_is_copied() -> None:
+    site = a_site()
+    copied = cards("n1", "A-80", 8)[:1]
+    site.report(inventory("liar", *copied))
+    device = site.state.fleet.nodes["n1"].devices[copied[0].uuid]
+    assert device.disputed
+    site.report(inventory("liar"))
+    assert not device.disputed
+
+
+def test_a_private_profile_is_unknown_to_a_tenant() -> None:
+    site = a_site()
+    hidden = doc("Profile", "secret-plan", **{"class": "train_llm", "public": False})
+    site.adopt([*models(), *quota("ml", *UNITS), hidden], 2)
+    for name in ("secret-plan", "secret-plam"):
+        told = site.refused(profile=name)
+        assert told.code == "invalid_request"
+        assert "did you mean" not in told.message

@@ -82,8 +82,7 @@ def document(source: Source) -> tuple[Sourced | None, list[Fault]]:
         except ValidationError as exc:
             errors = exc.errors(include_url=False, include_context=False)
             faults += [
-                _field_fault(source, part, its_model, title, error)
-                for error in errors[:FAULTS_MAX]
+                _field_fault(source, part, its_model, title, error) for error in errors[:FAULTS_MAX]
             ]
             if len(errors) > FAULTS_MAX:
                 more = f"and {len(errors) - FAULTS_MAX} more faults in {part}"

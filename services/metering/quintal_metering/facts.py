@@ -151,6 +151,8 @@ class State:
     epoch: int = 0
     writer: str = ""
     """Who has the ledger."""
+    unread: bool = False
+    """Whether the last message was none that can be read."""
     hour_ms: int | None = None
     """Where the open hour began; none before the first transition."""
     revision: int = 0

@@ -32,7 +32,9 @@ def fold_group(
     if sequence <= state.sequence:
         return state, rows
     unbroken = sequence == state.sequence + 1
-    if unbroken and not ledger.follows(group, sequence, (state.epoch, state.writer)):
+    holder, unread = (state.epoch, state.writer), state.unread
+    state.unread = False
+    if unbroken and not ledger.follows(group, sequence, holder, unread=unread):
         state.sequence, state.index = sequence, -1
         turn = Turn(state, prices, sequence, -1, state.at_ms)
         turn.fault(
@@ -46,6 +48,12 @@ def fold_group(
     if state.sequence != sequence:
         state.sequence, state.index = sequence, -1
     return state, rows
+
+
+def pass_over(state: State, sequence: int) -> State:
+    """A message that cannot be read: nothing comes of it, and it may have begun an epoch."""
+    state.sequence, state.index, state.unread = sequence, -1, True
+    return state
 
 
 def fold(

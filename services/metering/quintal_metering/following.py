@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import Any, Final
 
 from quintal.bus import Bus, Stored
@@ -18,10 +19,10 @@ from quintal.contracts.subjects import PLACER_BEAT, POSITION
 from quintal.errors import BusUnavailable, ProtocolError
 from quintal.process import chain
 from quintal.units import MS_PER_HOUR
-from quintal_metering.columns import dead_columns
+from quintal_metering.columns import DeadLetter, dead_columns
 from quintal_metering.engine import Engine
 from quintal_metering.meter import Meter
-from quintal_metering.observations import MINUTE_MS, SOURCES, Source
+from quintal_metering.observations import MINUTE_MS, SOURCES, Observed, Source
 from quintal_metering.queries import TouchedMinutes
 from quintal_metering.rollups import BACK_MS, HourAgain, LeaseHourAgain, MinutesAgain
 from quintal_metering.settings import (
@@ -206,7 +207,7 @@ class Observer:
             self._created = ""
 
     def _store_messages(self, found: list[Stored]) -> None:
-        observed = self._source.read(found)
+        observed = self._read(found)
         last = found[-1].sequence
         token = f"{self._created}:{found[0].sequence}-{last}"
         if observed.dead:
@@ -217,6 +218,25 @@ class Observer:
         set_stream_position(self._store, self._source.stream, self._created, last)
         self._position = last
         self.minutes |= observed.minutes
+
+    def _read(self, found: list[Stored]) -> Observed:
+        """What the messages say; one that breaks its reader is a dead letter, not the end of us."""
+        try:
+            return self._source.read(found)
+        except Exception:
+            log.exception("reading %s from %d on", self._source.stream, found[0].sequence)
+        good, broken = [], []
+        for message in found:
+            try:
+                self._source.read([message])
+            except Exception as exc:
+                why = f"{type(exc).__name__}: {exc}"[:200]
+                letter = DeadLetter(self._source.stream, message.sequence, -1, 0, "unreadable", why)
+                broken.append(letter)
+            else:
+                good.append(message)
+        observed = self._source.read(good)
+        return replace(observed, dead=(*observed.dead, *broken))
 
 
 def observers(bus: Bus, engine: Engine, store: Store) -> list[Observer]:

@@ -21,7 +21,7 @@ from quintal_metering import checkpoint
 from quintal_metering.cataloguing import described
 from quintal_metering.columns import Archived, DeadLetter, Insert, inserts
 from quintal_metering.facts import State
-from quintal_metering.fold import fold_group
+from quintal_metering.fold import fold_group, pass_over
 from quintal_metering.queries import ArchivedMessages
 from quintal_metering.rows import CensusCheck, Fault, Row
 from quintal_metering.settings import BATCH_MESSAGES, CHECKPOINT_MESSAGES, CHECKPOINT_S
@@ -185,7 +185,7 @@ class Meter:
 
     def _fold(self, sequence: int, group: Group | str) -> list[Row]:
         if isinstance(group, str):
-            self.state.sequence, self.state.index = sequence, -1
+            self.state = pass_over(self.state, sequence)
             return []
         self.state, rows = fold_group(self.state, sequence, group, self.prices)
         return rows

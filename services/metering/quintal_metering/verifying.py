@@ -16,7 +16,7 @@ from typing import Any, Final
 from quintal.contracts.usage import Difference, Verified, VerifyAsk
 from quintal_metering.accounts import Unbalanced
 from quintal_metering.facts import State
-from quintal_metering.fold import fold_group
+from quintal_metering.fold import fold_group, pass_over
 from quintal_metering.meter import Meter, parsed
 from quintal_metering.queries import ArchivedMessages, Censuses, Conserved, Gaps, Written
 from quintal_metering.rows import CapacityRow, Row, SliceRow
@@ -147,10 +147,12 @@ def _fold_again(meter: Meter, found: Findings) -> Iterator[None]:
             return
         rows: list[Row] = []
         for message in messages:
-            group = parsed(message["body"])
-            if not isinstance(group, str):
-                state, more = fold_group(state, int(message["sequence"]), group, meter.prices)
-                rows.extend(more)
+            group, sequence = parsed(message["body"]), int(message["sequence"])
+            if isinstance(group, str):
+                state = pass_over(state, sequence)
+                continue
+            state, more = fold_group(state, sequence, group, meter.prices)
+            rows.extend(more)
         until = int(messages[-1]["sequence"])
         _compare(meter, found, rows, (after, until))
         after = until

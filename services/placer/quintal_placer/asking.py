@@ -239,9 +239,10 @@ def translate(market: Market, tenant: str, ask: PlaceAsk) -> tuple[Ask, Terms] |
             return _unknown("variant", ask.variant, [v.name for v in work.variants])
         ask = ask.model_copy(update={"profile": work.profile})
     if ask.profile is not None:
-        profile = catalog.profiles.get(ask.profile)
+        shown = {name: spec for name, spec in catalog.profiles.items() if spec.public}
+        profile = shown.get(ask.profile)
         if profile is None:
-            return _unknown("profile", ask.profile, catalog.profiles)
+            return _unknown("profile", ask.profile, shown)
     faults = _faults(ask, profile, spec.projects, catalog)
     if faults:
         return _refuse(Code.INVALID_REQUEST, "; ".join(faults), faults=faults)
@@ -343,11 +344,11 @@ def _out_of(what: str, count: int | None, text: str) -> list[str]:
 def _options(
     market: Market, tenant: str, ask: PlaceAsk, profile: ProfileSpec | None, workload_class: str
 ) -> tuple[Option, ...] | Refusal:
-    if _objective(ask, profile) == "cheapest" and (over := market.ended()):
+    if _objective(ask, profile) == "cheapest" and market.ended():
         return _refuse(
             Code.PRICE_STALE,
-            f"nothing is cheapest: the prices have ended ({', '.join(over)}); ask for another"
-            " objective until a price list is in force",
+            "nothing is cheapest: the prices have ended; ask for another objective until a price"
+            " list is in force",
             owner=Owner.CATALOG,
             verdict="not_now",
         )

@@ -29,7 +29,8 @@ from quintal_placer.ledger import LedgerWriter
 from quintal_placer.settings import Settings
 from quintal_placer.state import Lease, PlacerState
 
-EXPLANATIONS_MAX: Final = 20_000
+EXPLANATIONS_MAX: Final = 1_000
+"""Kept for each tenant."""
 
 Answer = TypeVar(
     "Answer",
@@ -73,7 +74,8 @@ class Desk:
         self._announcer = announcer
         self._market = Market.at(state.catalog, writer.now_ms())
         self._count = 0
-        self._explanations: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
+        self._explanations: dict[str, OrderedDict[str, _Kept]] = {}
+        """Tenant -> request id -> what was decided, the oldest first: nobody evicts another's."""
         self.ledger_full = False
         self.without_inventory: Callable[[], Sequence[str]] = tuple
         """Nodes that are heard and have not said what they have."""
@@ -214,19 +216,20 @@ class Desk:
 
     def _explain(self, tenant: str, ask: PlaceAsk, decided: Decided | Refusal) -> None:
         """Keep what explains it. Most are never asked for, so that no words are made yet."""
-        key = (tenant, ask.request_id)
         causes: tuple[Cause, ...] = ()
         if not isinstance(decided, Refusal) and ask.workload is not None:
             causes = barred(self.state.fleet, decided[0])
         kept = _Kept(decided, self.writer.now_ms(), self.state.adopted[0], causes)
-        self._explanations[key] = kept
-        self._explanations.move_to_end(key)
-        while len(self._explanations) > EXPLANATIONS_MAX:
-            self._explanations.popitem(last=False)
+        its = self._explanations.setdefault(tenant, OrderedDict())
+        its[ask.request_id] = kept
+        its.move_to_end(ask.request_id)
+        while len(its) > EXPLANATIONS_MAX:
+            its.popitem(last=False)
 
     def explanation(self, tenant: str, request_id: str) -> placement.Explanation | None:
         """Why this request got what it got; none where nobody remembers it."""
-        kept = self._explanations.get((tenant, request_id))
+        its = self._explanations.get(tenant)
+        kept = its.get(request_id) if its else None
         if kept is None:
             return None
         told = _explanation(request_id, kept.decided, kept.at_ms, kept.revision)
@@ -238,10 +241,12 @@ class Desk:
         self, request_id: str, tenant: str | None
     ) -> placement.Explanation | None:
         """The newest of any tenant, or of this one."""
-        for whose, its in reversed(self._explanations):
-            if its == request_id and tenant in {None, whose}:
-                return self.explanation(whose, its)
-        return None
+        found = [
+            (its[request_id].at_ms, whose)
+            for whose, its in self._explanations.items()
+            if request_id in its and tenant in {None, whose}
+        ]
+        return self.explanation(max(found)[1], request_id) if found else None
 
     def next(self) -> tuple[str, int]:
         """A lease id and a fencing token, both newer than any before."""

@@ -16,6 +16,8 @@ from quintal_placer.engine.fleet import Node
 from quintal_placer.engine.leases import LIVE
 from quintal_placer.state import Lease, PlacerState
 
+DUPLICATE = "duplicate_device"
+
 MISSING = "missing from the inventory"
 
 
@@ -44,6 +46,7 @@ def inventory_records(
             continue
         if device.holder is None or _lets_go(records, device.holder, inventory.node):
             records.append(ledger.DeviceGone(at_ms=at_ms, node=inventory.node, uuid=device.uuid))
+            records += _no_duplicate(state, inventory.node, device.uuid, at_ms)
         elif device.health_reason != MISSING:
             records.append(
                 ledger.DeviceHealthChanged(
@@ -119,7 +122,19 @@ def _duplicates(state: PlacerState, name: str, uuid: str, at_ms: int) -> Iterato
         known = node.devices.get(uuid) if node else None
         if known is None or not known.disputed:
             yield ledger.DisputeChanged(
-                at_ms=at_ms, node=other, uuid=uuid, disputed=True, reason="duplicate_device"
+                at_ms=at_ms, node=other, uuid=uuid, disputed=True, reason=DUPLICATE
+            )
+
+
+def _no_duplicate(
+    state: PlacerState, gone: str, uuid: str, at_ms: int
+) -> Iterator[ledger.AnyRecord]:
+    """Whoever alone still reports a device had it in truth: its copy is withdrawn."""
+    left = state.where.get(uuid, set()) - {gone}
+    for name in left if len(left) == 1 else ():
+        if state.fleet.nodes[name].devices[uuid].disputed == DUPLICATE:
+            yield ledger.DisputeChanged(
+                at_ms=at_ms, node=name, uuid=uuid, disputed=False, reason="its copy is gone"
             )
 
 
@@ -214,6 +229,8 @@ def retire_records(
     for lease in _leases_on(state, name):
         records += _over(lease, name, at_ms, ("retired", "retire"), effective_ms)
     records.append(ledger.NodeRetired(at_ms=at_ms, node=name, by=by, reason=reason))
+    for uuid in node.devices:
+        records += _no_duplicate(state, name, uuid, at_ms)
     return records
 
 

@@ -57,6 +57,8 @@ class Placer:
         self.position = 0
         self.foreign = 0
         """Messages on the ledger that are no group: passed over, and an alarm."""
+        self._unread = False
+        """Whether the last message was one of them: it may have begun an epoch."""
         self._back = back
         self._clock = clock
         self._reader = CatalogReader(back)
@@ -135,10 +137,13 @@ class Placer:
             group = ledger.GROUP.validate_json(stored.data)
         except ValidationError:
             log.error("ALARM: message %d of the ledger is no group", stored.sequence)  # noqa: TRY400
+            self._unread = True
             return None
-        if not ledger.follows(group, stored.sequence, (self.state.epoch, self.state.writer)):
+        holder, unread, self._unread = (self.state.epoch, self.state.writer), self._unread, False
+        if not ledger.follows(group, stored.sequence, holder, unread=unread):
             log.error("ALARM: message %d of the ledger is no leader's", stored.sequence)
             return None
+        self.state.epoch, self.state.writer = max(holder, (group.epoch, group.writer))
         return group
 
     async def _load_catalog(self, revision: int) -> None:

@@ -23,7 +23,7 @@ from quintal_placer.ends import Deadlines, Ends, acknowledged_records
 from quintal_placer.engine.leases import LIVE, State
 from quintal_placer.ledger import LedgerWriter
 from quintal_placer.settings import Settings
-from quintal_placer.state import Lease, PlacerState, digest
+from quintal_placer.state import Lease, PlacerState, digest, request_key
 from quintal_placer.tasks import report
 
 Verdict = placement.Lease | placement.Pending | Refusal
@@ -276,7 +276,7 @@ class Promises:
 
     async def adopt(self, ask: placement.AdoptAsk) -> placement.Lease | Refusal:
         """A lease on devices that an outside scheduler chose: no choice, and laws 1, 3, 8 hold."""
-        known = self.desk.by_request(ask.tenant, ask.request_id)
+        known = self.desk.by_request(ask.tenant, request_key(ask))
         if known is not None:
             if known.digest != digest(ask):
                 return _conflict(ask.request_id)
@@ -307,7 +307,8 @@ class Promises:
         """By lease or by request id, of this tenant alone."""
         if ask.lease is not None:
             return self.desk.own(tenant, ask.lease)
-        return self.desk.by_request(tenant, ask.request_id or "")
+        named = ask.request_id or ""
+        return self.desk.by_request(tenant, named) or self.desk.by_request(tenant, f"adopt/{named}")
 
 
 def _over_budget(beyond: tuple[Budget, dict[str, str]]) -> Refusal:

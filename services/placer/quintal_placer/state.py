@@ -62,6 +62,12 @@ class Lease:
         return self.granted is not None and self.granted.adopt is not None
 
     @property
+    def request_key(self) -> str:
+        """What its request id is kept under; see the function of this name."""
+        asked = (self.granted.request or self.granted.adopt) if self.granted else None
+        return request_key(asked) if asked else self.request_id
+
+    @property
     def unbound(self) -> bool:
         """`bind: none`: no agent is asked; release is itself the acknowledgement."""
         if self.granted is None:
@@ -86,7 +92,7 @@ class PlacerState:
         self.catalog = Catalog()
         self.leases: dict[str, Lease] = {}
         self.by_request: dict[tuple[str, str], str] = {}
-        """(tenant, request id) -> the lease that it decided."""
+        """(tenant, request key) -> the lease that it decided."""
         self.queue: dict[str, Lease] = {}
         """Waiting requests in order of arrival."""
         self.live: dict[str, Lease] = {}
@@ -141,8 +147,8 @@ class PlacerState:
                 break
             gone += 1
             del self.leases[name]
-            if self.by_request.get((lease.tenant, lease.request_id)) == name:
-                del self.by_request[lease.tenant, lease.request_id]
+            if self.by_request.get((lease.tenant, lease.request_key)) == name:
+                del self.by_request[lease.tenant, lease.request_key]
         del self.closed[:gone]
 
     # --- leadership, catalog, time ------------------------------------------------------------
@@ -300,7 +306,7 @@ class PlacerState:
                 state=State.QUEUED,
             )
             self.leases[record.lease] = lease
-            self.by_request[lease.tenant, lease.request_id] = record.lease
+            self.by_request[lease.tenant, request_key(asked)] = record.lease
         self.queue.pop(record.lease, None)
         lease.state = follow(lease.state, record.kind)
         slim_grant(record)
@@ -551,6 +557,15 @@ assert all(TABLE[state].holds_quota for state in LIVE)
 def micro_of(lease: Lease) -> int:
     """Micro-units of its class that a lease delivers, all devices together."""
     return sum(device.rating_micro * device.parts // PARTS for device in lease.devices)
+
+
+def request_key(asked: PlaceAsk | AdoptAsk) -> str:
+    """What a request's id is kept under: outside schedulers' ids are a space of their own.
+
+    A tenant that asks under the id of a job to come must not keep that job from being adopted. No
+    request id has a slash.
+    """
+    return f"adopt/{asked.request_id}" if isinstance(asked, AdoptAsk) else asked.request_id
 
 
 def digest(asked: PlaceAsk | AdoptAsk) -> str:
