@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from decimal import Decimal
 from pathlib import Path
@@ -204,9 +205,11 @@ def test_a_poison_message_goes_to_the_dead_letters_and_the_rest_goes_on_k10(
     open_store: OpenStore,
 ) -> None:
     story = a_story().bind("ghost")
-    waiting = messages(story)
-    waiting.insert(0, Stored(1, "quintal.v1.ledger", b'{"epoch": "no group", \xff'))
-    waiting = [Stored(at, m.subject, m.data) for at, m in enumerate(waiting, 1)]
+    poison = Stored(1, "quintal.v1.ledger", b'{"epoch": "no group", \xff')
+    waiting = [poison]
+    for at, message in enumerate(messages(story), 2):
+        body = json.loads(message.data) | {"expected": at - 1}
+        waiting.append(Stored(at, message.subject, json.dumps(body).encode()))
     meter = begun(open_store(), story)
     meter.take(waiting, 0)
     letters = meter.store.rows("SELECT * FROM dead_letters ORDER BY sequence")
