@@ -32,6 +32,7 @@ def _as_chosen_by_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 
 def test_done_is_0_failed_is_1_and_wrong_usage_is_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["version"]) == 0
+    assert run(["--version"]) == 0
     assert run(["nodes"]) == 1
     assert run(["nodes", "--bogus"]) == 2
     assert run(["bogus"]) == 2
