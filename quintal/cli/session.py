@@ -79,6 +79,9 @@ def _tenant(data: Path, env: Mapping[str, str]) -> str:
         chosen.tenant or env.get("QUINTAL_TENANT", "") or chosen.principal
         or env.get("QUINTAL_AS", "")
     )  # fmt: skip
+    other = chosen.principal
+    if other and other != named and _principals(data).get(other) is Role.TENANT:
+        raise SetupError(f"--as {other} and --tenant {named}: {other} speaks for itself alone")
     if named:
         return named
     tenants = sorted(name for name, has in _principals(data).items() if has is Role.TENANT)
