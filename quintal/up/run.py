@@ -131,7 +131,10 @@ class Up:
             return self._port
         known = self._layout.system()
         wanted = known.port if known else server.DEFAULT_PORT
-        return wanted if server.port_is_free(wanted) else -1
+        if server.port_is_free(wanted):
+            return wanted
+        _say(f"port {wanted} is taken, so that another is chosen")
+        return -1
 
     def _tell(self, at: Endpoints, authority: Authority) -> None:
         now = datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC)
