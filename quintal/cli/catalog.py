@@ -83,7 +83,8 @@ def check(
     _warn(answer.faults)
     errors = sum(1 for fault in answer.faults if fault.severity == "error")
     line = f"{errors} faults" if errors else "no faults"
-    render.show(answer, _change_table(answer.changes), line=line)
+    tables = [_change_table(answer.changes)] if answer.changes or not errors else []
+    render.show(answer, *tables, line=line)
     if not answer.ok:
         raise typer.Exit(CHECK_FAILED)
 

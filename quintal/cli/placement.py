@@ -290,17 +290,27 @@ def explain(
         answer = session.ask_as_tenant(lambda client: client.explain(request_id))
     else:
         answer = session.ask(lambda client: client.explain_any(request_id, tenant))
-    render.show(answer, _explained(answer), line=answer.summary)
+    if answer.reasons:
+        render.show(answer, _explained(answer), line=answer.summary)
+    else:
+        render.show(answer, line=f"{_explained_title(answer)}\n{answer.summary}".rstrip())
+
+
+def _explained_title(answer: Explanation) -> str:
+    chosen = f", chosen: {', '.join(answer.chosen)}" if answer.chosen else ""
+    return f"{answer.request_id}: {answer.verdict}, catalog {answer.catalog_revision}{chosen}"
 
 
 def _explained(answer: Explanation) -> Table:
-    chosen = f", chosen: {', '.join(answer.chosen)}" if answer.chosen else ""
-    title = f"{answer.request_id}: {answer.verdict}, catalog {answer.catalog_revision}{chosen}"
     rows = [
         (reason.count, reason.code, reason.pool, reason.message, reason.owner, reason.names)
         for reason in answer.reasons
     ]
-    return Table(("count>", "reason", "pool", "", "whose move", "nodes"), rows, title=title)
+    return Table(
+        ("count>", "reason", "pool", "", "whose move", "nodes"),
+        rows,
+        title=_explained_title(answer),
+    )
 
 
 COMMANDS: dict[str, Callable[..., None]] = {
