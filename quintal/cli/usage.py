@@ -48,7 +48,10 @@ def usage(
     profile: Annotated[str | None, typer.Option(help="Only this profile's.")] = None,
     model: Annotated[str | None, typer.Option(help="Only this model's.")] = None,
 ) -> None:
-    """Show usage and cost, up to the watermark; open leases count up to there."""
+    """Show usage and cost, up to the watermark; open leases count up to there.
+
+    Full hours are counted: --from goes down to one, --to up.
+    """
     ask = SummaryAsk(
         from_ms=instant_ms(from_),
         to_ms=instant_ms(to),
@@ -61,6 +64,10 @@ def usage(
     answer = session.ask(lambda client: client.usage(ask))
     columns = (*ask.by, "unit", "unit-hours>", "card-hours>", "leases>", "cost>", "", "notes")
     footer = f"up to {instant(answer.watermark_ms)}, ledger sequence {answer.sequence}"
+    if from_ or to:
+        # A span is widened to full hours: say which were counted.
+        span = f"{instant(answer.from_ms)} to {instant(answer.to_ms)}"
+        footer = f"full hours from {span}; {footer}"
     if answer.restated:
         footer += "; some of it was restated by adjustments"
     render.show(answer, Table(columns, [_usage(ask.by, row) for row in answer.rows], footer=footer))
@@ -144,6 +151,8 @@ def verify(from_: From = None, to: To = None) -> None:
     shown = answer.differences[:DIFFERENCES_SHOWN]
     columns = ("check", "at", "pool", "model", "what", "expected", "found")
     tables = [Table(columns, [_difference(one) for one in shown])] if shown else []
+    if answer.ok and not answer.censuses:
+        said += "; no census to hold against inventory yet: `quintal snapshot` makes one"
     render.show(answer, *tables, line=said)
     if not answer.ok:
         raise typer.Exit(1)
