@@ -17,7 +17,7 @@ from typing import TypeVar
 from quintal.cli.choices import chosen
 from quintal.client import PATIENCE_S, Client
 from quintal.contracts.subjects import Role
-from quintal.errors import SetupError
+from quintal.errors import BusUnavailable, SetupError
 from quintal.settings import Access, access as access_from, environment
 from quintal.up.layout import DEFAULT, TENANTS, Layout, local_access
 
@@ -33,7 +33,14 @@ def ask(
     """Run `work` with a client that speaks as `role`'s principal (see `access`)."""
 
     async def body() -> T:
-        async with await Client.connect(access(role), patience_s=patience_s, wait_s=5) as client:
+        where = access(role)
+        try:
+            connected = await Client.connect(where, patience_s=patience_s, wait_s=5)
+        except BusUnavailable as exc:
+            if isinstance(exc.__cause__, TimeoutError | OSError):
+                raise SetupError(f"{where.url} does not answer: is `quintal up` running?") from None
+            raise
+        async with connected as client:
             return await work(client)
 
     return asyncio.run(body())
