@@ -413,7 +413,12 @@ def _node_need(asked: NodeNeed | None, profiled: NodeNeed | None) -> NodeNeed:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), 1)
+    # A name that was cut short (nvidia-h100) means one that goes on, not one that looks alike.
+    words = sorted(known)
+    close = sorted((word for word in words if word.startswith(f"{name}-")), key=len)[:3]
+    if close:
+        return f"; did you mean {' or '.join(close)}?"
+    close = difflib.get_close_matches(name, words, 1)
     return f"; did you mean {close[0]}?" if close else ""
 
 
