@@ -18,7 +18,7 @@ $(BIN)/quintal: pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
 
-demo: install ## the main job on a fleet of many vendors, from request to bill, in three minutes
+demo: install ## the main job on a fleet of many vendors, from request to bill, in a minute or two
 	$(BIN)/quintal demo
 
 up: install ## a whole system on this machine, with the demo's fleet, until Ctrl-C
