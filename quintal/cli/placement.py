@@ -71,7 +71,7 @@ def place(
     """
     chosen.tenant = tenant or chosen.tenant
     need = {
-        "models": model, "vendors": vendor, "memory": memory, "features": feature,
+        "models": model, "vendors": vendor, "memory": _with_unit(memory), "features": feature,
         "precision": precision,
     }  # fmt: skip
     where = {"pools": pool, "nodes": node, "tolerations": tolerate}
@@ -132,6 +132,13 @@ def _from_file(path: Path | None) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise SetupError(f"{path} holds no request: write its fields as `key: value`")
     return found
+
+
+def _with_unit(memory: str) -> str:
+    """A card's memory as it was given; `80` alone would be bytes, and every card has those."""
+    if re.fullmatch(r"[\d.]*\d[\d.]*", memory.strip()):
+        raise typer.BadParameter(f"{memory!r} has no unit: write it like 80GB..")
+    return memory
 
 
 def _without_empty(fields: dict[str, Any]) -> dict[str, Any]:
