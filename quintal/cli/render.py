@@ -150,6 +150,10 @@ def _data(value: Any, output: Output) -> None:
     print(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), end="")
 
 
+WIDE = 400
+"""Columns of a table that nobody folds."""
+
+
 def _table(table: Table) -> None:
     rows = [[_cell(value) for value in row] for row in table.rows]
     if table.title:
@@ -159,6 +163,7 @@ def _table(table: Table) -> None:
         return
     import rich.box
     from rich.console import Console
+    from rich.measure import Measurement
     from rich.table import Table as RichTable
     from rich.text import Text
 
@@ -167,9 +172,13 @@ def _table(table: Table) -> None:
         drawn.add_column(name.rstrip(">"), justify="right" if name.endswith(">") else "left")
     for row in rows:
         drawn.add_row(*(Text(cell) for cell in row))
-    # Into a pipe a table is as wide as it must be: nothing is cut off.
-    width = None if sys.stdout.isatty() else 400
-    Console(width=width, highlight=False, soft_wrap=False).print(drawn)
+    # Into a pipe a table is as wide as it must be: nothing is cut off. Nor is it on a terminal
+    # that is too narrow for its longest words: lines that go on are read, `a100-...` is not.
+    console = Console(highlight=False, soft_wrap=False)
+    wide = Console(width=WIDE, highlight=False, soft_wrap=False)
+    least = Measurement.get(wide, wide.options, drawn).minimum
+    fits = sys.stdout.isatty() and least <= console.width
+    (console if fits else wide).print(drawn)
     if table.footer:
         print(table.footer)
 
