@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, Self, TypeVar
@@ -41,6 +42,8 @@ EACH_MAX: Final = 4
 a flood of one is no drought of another."""
 
 RETRY_AFTER_MS: Final = 250
+
+_VIOLATION: Final = re.compile(r'permissions violation for (\w+) to "([^"]+)"', re.IGNORECASE)
 
 A = TypeVar("A", bound=Message)
 R = TypeVar("R", bound=Message)
@@ -83,6 +86,8 @@ class Bus(JetStream):
         self._in_flight = 0
         self._by_caller: dict[str, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._violated: set[str] = set()
+        """Subjects that the server did not let us publish to, in lower case as it names them."""
         self._hooks: list[Callable[[bool], None]] = []
 
     @classmethod
@@ -92,8 +97,10 @@ class Bus(JetStream):
         bus = cls(client, access)
 
         async def on_error(error: Exception) -> None:
-            if "permissions violation" in str(error).lower():
-                bus.counts.violations += 1
+            found = _VIOLATION.search(str(error))
+            bus.counts.violations += found is not None
+            if found and found.group(1).lower() == "publish":
+                bus._violated.add(found.group(2).lower())
             log.warning("bus %s: %s", access.principal, str(error) or type(error).__name__)
 
         async def on_closed() -> None:
@@ -175,10 +182,9 @@ class Bus(JetStream):
         except nats.errors.NoRespondersError as exc:
             raise Unanswered(f"asking {subject}: nobody answers") from exc
         except (nats.errors.Error, TimeoutError, OSError) as exc:
-            what = (
-                "nobody answers" if isinstance(exc, nats.errors.NoRespondersError) else "no reply"
-            )
-            raise BusUnavailable(f"asking {subject}: {what}") from exc
+            if subject.lower() in self._violated:  # the server says so beside the request
+                raise Refused(Code.NOT_YOURS, f"{self.principal} may not ask {subject}") from exc
+            raise BusUnavailable(f"asking {subject}: no reply") from exc
         try:
             return request.answer.validate_json(reply.data)
         except ValidationError as exc:

@@ -18,11 +18,11 @@ Of a leased device only the lease's parts are leased; the rest is `stranded`.
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import BeforeValidator, Field, TypeAdapter
 
-from quintal.contracts.message import BigInt, Event, Message, UnixMs
+from quintal.contracts.message import BigInt, Event, Message, UnixMs, recorded
 from quintal.contracts.nodes import DeviceHealth, RawDevice, Stack
 from quintal.contracts.placement import AdoptAsk, LeaseDevice, PlaceAsk
 
@@ -184,13 +184,25 @@ class DisputeChanged(Record):
     reason: str = ""
 
 
+def _place_ask(value: Any) -> Any:
+    return recorded(PlaceAsk, value) if isinstance(value, dict) else value
+
+
+def _adopt_ask(value: Any) -> Any:
+    return recorded(AdoptAsk, value) if isinstance(value, dict) else value
+
+
+RecordedPlace = Annotated[PlaceAsk, BeforeValidator(_place_ask)]
+RecordedAdopt = Annotated[AdoptAsk, BeforeValidator(_adopt_ask)]
+
+
 class LeaseQueued(Record):
     """A request that waits; it holds nothing."""
 
     kind: Literal["queued"] = "queued"
     lease: str
     tenant: str
-    request: PlaceAsk
+    request: RecordedPlace
     deadline_ms: UnixMs
 
 
@@ -205,9 +217,9 @@ class LeaseGranted(Record):
     profile: str = ""
     workload_class: Annotated[str, Field(alias="class")]
     labels: dict[str, str] = Field(default_factory=dict)
-    request: PlaceAsk | None = None
+    request: RecordedPlace | None = None
     """The whole request; none for an adopted lease."""
-    adopt: AdoptAsk | None = None
+    adopt: RecordedAdopt | None = None
     devices: tuple[LeaseDevice, ...]
     cpu_milli: dict[str, int] = Field(default_factory=dict)
     """Node -> cpu that the lease holds beside its cards."""

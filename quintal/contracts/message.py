@@ -7,9 +7,16 @@ that an old reader goes on beside a new writer.
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+)
 
 from quintal.errors import Code, Owner
 
@@ -88,6 +95,39 @@ class Answer(Message):
     """What a service says back. Unknown fields are ignored."""
 
     model_config = ConfigDict(extra="ignore")
+
+
+def recorded(model: type[Message], value: Any) -> Message:
+    """An ask as somebody once recorded it, whatever this release thinks of it.
+
+    A ledger is read for ever: a bound that was tightened since must not make an old record
+    unreadable, nor a field that a newer writer knows. So what does not validate is taken as it
+    stands, less the fields that are unknown here.
+    """
+    try:
+        return model.model_validate(value)
+    except ValidationError:
+        if not isinstance(value, dict):
+            raise
+    names = {field.alias or name: name for name, field in model.model_fields.items()}
+    kept = {names.get(key, key): part for key, part in value.items()}
+    fields = {
+        name: _recorded_field(model.model_fields[name].annotation, part)
+        for name, part in kept.items()
+        if name in model.model_fields
+    }
+    return model.model_construct(**fields)
+
+
+def _recorded_field(annotation: Any, value: Any) -> Any:
+    """A part of a recorded ask: messages as messages, lists as tuples, the rest as it stands."""
+    kinds = [annotation, *get_args(annotation)]
+    model = next((k for k in kinds if isinstance(k, type) and issubclass(k, Message)), None)
+    if isinstance(value, list):
+        return tuple(_recorded_field(annotation, part) for part in value)
+    if model is not None and isinstance(value, dict):
+        return recorded(model, value)
+    return value
 
 
 class Reason(Answer):

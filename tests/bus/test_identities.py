@@ -10,7 +10,7 @@ from quintal.auth import Authority
 from quintal.bus import Bus
 from quintal.contracts import nodes, placement, subjects
 from quintal.contracts.subjects import Role
-from quintal.errors import SetupError
+from quintal.errors import Refused, SetupError
 from tests.support.nats import NatsServer
 from tests.support.wait import until
 
@@ -117,3 +117,10 @@ def test_secrets_are_for_their_owner_alone(nats: NatsServer) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
     assert stat.S_IMODE(authority.directory.stat().st_mode) == 0o700
     assert "SA" not in repr(authority._keys)
+
+
+async def test_who_may_not_ask_is_told_so_and_not_left_to_wait(nats: NatsServer) -> None:
+    async with await nats.bus("vision", Role.TENANT) as tenant:
+        with pytest.raises(Refused, match="vision may not ask") as told:
+            await tenant.ask(subjects.CAPACITY, placement.FleetAsk(), timeout_s=0.5)
+        assert told.value.code == "not_yours"

@@ -9,6 +9,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from quintal.contracts import ledger
 from quintal.contracts.nodes import Inventory
 from quintal.contracts.placement import PlaceAsk
 from tests.contracts.wire_samples import WIRE, kinds
@@ -118,3 +119,39 @@ def test_what_no_machine_has_is_no_inventory(wrong: dict[str, Any]) -> None:
     body = {"node": "n1", "boot_id": "b", "sequence": 1, "at_ms": 1, **wrong}
     with pytest.raises(ValidationError):
         Inventory.model_validate(body)
+
+
+def test_a_ledger_written_under_other_bounds_is_still_read() -> None:
+    """An old record that is too long for today, and a newer writer's field, make no poison."""
+    request = {
+        "request_id": "r",
+        "profile": "p",
+        "labels": {"k": "x" * 5_000},
+        "wait": {"mode": "queue", "deadline_ms": 7, "fresh": 1},
+        "accelerator": {"memory": "80", "vendors": ["v" * 300]},
+        "field_of_a_later_release": [1],
+    }
+    body = {
+        "epoch": 1,
+        "writer": "placer-1",
+        "group": 1,
+        "expected": 0,
+        "transitions": [
+            {
+                "kind": "queued",
+                "at_ms": 1,
+                "lease": "l1-1",
+                "tenant": "t",
+                "request": request,
+                "deadline_ms": 2,
+            }
+        ],
+    }
+    group = ledger.GROUP.validate_python(body)
+    (record,) = group.transitions
+    assert isinstance(record, ledger.LeaseQueued)
+    assert record.request.labels == {"k": "x" * 5_000}
+    assert record.request.wait.mode == "queue"
+    assert record.request.accelerator is not None
+    assert record.request.accelerator.vendors == ("v" * 300,)
+    assert ledger.GROUP.validate_json(ledger.GROUP.dump_json(group)) == group

@@ -322,6 +322,14 @@ def _faults(
         for model in need.models
         if model not in catalog.models
     ]
+    vendors = {spec.vendor for spec in catalog.models.values()}
+    faults += [
+        f"vendor {vendor}: no model of that vendor{_nearest(vendor, vendors)}"
+        for need in needs
+        if need is not None
+        for vendor in need.vendors
+        if vendor not in vendors
+    ]
     if profile is not None:
         if ask.workload_class not in {None, profile.workload_class}:
             faults.append(

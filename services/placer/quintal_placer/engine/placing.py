@@ -76,7 +76,7 @@ def decide(fleet: Fleet, quotas: Quotas, ask: Ask) -> Chosen | NothingNow:
                 continue
             over = quotas.exceeded(holding(ask, offer, option, candidate.micro))  # 2
             if over is not None:
-                barred, excess = barred + 1, excess or over
+                barred, excess = barred + 1, _least(excess, over)
                 continue
             if ask.micro_max is not None and candidate.micro > ask.micro_max:
                 barred += 1
@@ -90,6 +90,11 @@ def decide(fleet: Fleet, quotas: Quotas, ask: Ask) -> Chosen | NothingNow:
     if best is None:
         return NothingNow(excess, barred, dear)
     return _pick(fleet, ask, best, seen)  # 5
+
+
+def _least(known: Excess | None, found: Excess) -> Excess:
+    """The cap that is passed by least is the one that somebody could ask to be raised."""
+    return found if known is None or found.over < known.over else known
 
 
 def holding(ask: Ask, offer: Offer, option: Option, micro: int) -> Holding:
