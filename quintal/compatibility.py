@@ -211,14 +211,8 @@ def _unspoken(variant: Variant) -> Judgement:
 
 def _facts(subject: Subject) -> _Facts:
     """The node's versions, and over them the image's: it brings its own."""
-    stack, variant = subject.stack, subject.variant
-    versions: dict[tuple[str, str], str] = {}
-    for component, pairs in (
-        ("driver", stack.drivers),
-        ("runtime", stack.runtimes),
-        ("firmware", stack.firmware),
-    ):
-        versions |= {(component, name.casefold()): version for name, version in pairs}
+    variant = subject.variant
+    versions = _installed(subject.stack)
     if variant.runtime_version or variant.image:
         versions["runtime", variant.runtime.casefold()] = variant.runtime_version
     versions.setdefault(("runtime", variant.runtime.casefold()), "")
@@ -230,6 +224,36 @@ def _facts(subject: Subject) -> _Facts:
         plain = (variant.image, "") if not name or "/" in tag else (name, tag)
         versions.setdefault(("image", plain[0].casefold()), plain[1])
     return _Facts(versions, variant.runtime, frozenset(variant.modes), variant.precision)
+
+
+def _installed(stack: StackKey) -> dict[tuple[str, str], str]:
+    """(component, name) -> version, of the node alone."""
+    versions: dict[tuple[str, str], str] = {}
+    for component, pairs in (
+        ("driver", stack.drivers),
+        ("runtime", stack.runtimes),
+        ("firmware", stack.firmware),
+    ):
+        versions |= {(component, name.casefold()): version for name, version in pairs}
+    return versions
+
+
+def node_lacks(
+    requires: Iterable[VersionBound], spec: AcceleratorModelSpec, stack: StackKey
+) -> Judgement | None:
+    """What a node's own software lacks of what a profile asks; the worst, or none.
+
+    A bound on a driver or firmware concerns the devices of its vendor, one on a runtime those
+    whose runtime it is: a profile may say one of each.
+    """
+    facts = _Facts(_installed(stack), "", frozenset(), "")
+    found = [
+        said
+        for bound in requires
+        if bound.name in {spec.vendor, spec.runtime}
+        and (said := _holds(bound, facts, "the profile")) is not None
+    ]
+    return max(found, key=lambda said: said.rank, default=None)
 
 
 def _concerns(boundary: BoundarySpec, subject: Subject, facts: _Facts) -> bool:

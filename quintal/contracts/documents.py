@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from quintal.contracts.boundaries import Accepted, BoundarySpec
+from quintal.contracts.boundaries import Accepted, BoundarySpec, VersionBound
 from quintal.contracts.message import Exact, Labels, Message, Name, Token, Word
 from quintal.contracts.models import (
     AcceleratorModelSpec,
@@ -112,6 +112,8 @@ class NodeNeed(Spec):
 
     cpu_milli: Annotated[int, Field(ge=0)] = 0
     memory_bytes: Annotated[int, Field(ge=0)] = 0
+    network_mbits: Annotated[int, Field(ge=0, le=100_000_000)] = 0
+    """Of its fastest interface."""
     labels: Labels = Field(default_factory=dict)
 
 
@@ -146,7 +148,13 @@ class ProfileSpec(Spec):
     nominal_units: Exact | None = None
     """What one card is charged as under `billing: nominal`; money only, never quota."""
     image: str = ""
+    requires: tuple[VersionBound, ...] = ()
+    """What must be installed on a node: a driver or firmware (by vendor), a runtime. A bound
+    concerns the devices of its vendor or runtime alone."""
     time_to_place_ms: int | None = None
+    """Objective: how long a request may wait for its devices."""
+    availability: Annotated[Exact, Field(gt=0, le=1)] | None = None
+    """Objective: the share of time in which such a request can be placed."""
     accept: Accepted = "supported_unvalidated"
     """The lowest verdict on a node's software that a workload under this profile accepts."""
     public: bool = True

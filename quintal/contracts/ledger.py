@@ -81,6 +81,7 @@ class NodeChanged(Record):
     labels: dict[str, str] = Field(default_factory=dict)
     cpu_milli: int = 0
     memory_bytes: int = 0
+    network_mbits: int = 0
     stack: Stack = Field(default_factory=Stack)
     inventory_sequence: int = 0
 

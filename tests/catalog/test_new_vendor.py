@@ -42,6 +42,15 @@ spec:
   sources: [the vendor's sheet]
 """
 
+FAR = """\
+apiVersion: quintal/v1
+kind: Profile
+metadata: {name: far-away}
+spec:
+  class: train_llm
+  accelerator: {families: [nvidia-b200]}
+"""
+
 NODE = "n-orion"
 
 
@@ -113,6 +122,12 @@ async def test_an_unknown_card_is_shown_named_by_one_file_granted_and_metered(
         assert applied.returncode == 0, applied.stderr
         free = [("orionix-o1-96gb", "free")] * 2
         await until(run, "devices", NODE, what=lambda fleet: states(fleet) == free)
+
+        (tmp_path / "profile.yaml").write_text(FAR)
+        far = await asyncio.to_thread(run.json, "apply", "-f", str(tmp_path / "profile.yaml"))
+        (warning,) = far["warnings"]
+        assert warning["document"] == "Profile/far-away"
+        assert warning["message"].startswith("no model of the fleet could ever meet this")
 
         placed = await asyncio.to_thread(
             run.json,

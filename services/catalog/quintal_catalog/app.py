@@ -51,8 +51,9 @@ async def run(settings: Settings, stop: asyncio.Event) -> int:
     async with await Bus.connect(settings.back) as back:
         store = Store(back)
         roles = Roles(settings.principals)
-        handlers = Handlers(store, roles, SystemClock())
-        fits = FitHandlers(store, FleetReader(back), roles, SystemClock())
+        fleet = FleetReader(back)
+        handlers = Handlers(store, roles, SystemClock(), fleet)
+        fits = FitHandlers(store, fleet, roles, SystemClock())
         if settings.starter:
             await first.begin(store, handlers)
         async with await Bus.connect(settings.front) as front:

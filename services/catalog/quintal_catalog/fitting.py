@@ -20,18 +20,18 @@ NONE_SHOWN: Final = 4
 
 
 def unmet(
-    profile: ProfileSpec, models: Mapping[str, AcceleratorModelSpec]
+    profile: ProfileSpec, models: Mapping[str, AcceleratorModelSpec], whose: str = "the catalog"
 ) -> Iterator[tuple[Path, str]]:
-    """(path, why) of each need of the profile that no model of the catalog could ever meet."""
+    """(path, why) of each need of the profile that none of these models could ever meet."""
     workload_class = profile.workload_class
     if not profile.alternatives:
         low, high = count_range(profile.cards)
-        reasons = _reasons(profile.accelerator, workload_class, (low, high), models)
+        reasons = _reasons(profile.accelerator, workload_class, (low, high), (models, whose))
         if reasons is not None:
             yield ("spec", "accelerator"), reasons
     for index, alternative in enumerate(profile.alternatives):
         cards = alternative.cards
-        reasons = _reasons(alternative.accelerator, workload_class, (cards, cards), models)
+        reasons = _reasons(alternative.accelerator, workload_class, (cards, cards), (models, whose))
         if reasons is not None:
             yield ("spec", "alternatives", index), reasons
 
@@ -40,8 +40,9 @@ def _reasons(
     need: AcceleratorNeed,
     workload_class: str,
     cards: tuple[int, int | None],
-    models: Mapping[str, AcceleratorModelSpec],
+    among: tuple[Mapping[str, AcceleratorModelSpec], str],
 ) -> str | None:
+    models, whose = among
     counted: Counter[str] = Counter()
     for name, spec in models.items():
         reason = why_not(name, spec, need, workload_class, cards)
@@ -52,7 +53,7 @@ def _reasons(
         f"{count} {'is' if count == 1 else 'are'} ruled out: {reason}"
         for reason, count in counted.most_common(NONE_SHOWN)
     )
-    return f"no model of the catalog could ever meet this ({told or 'it has no models'})"
+    return f"no model of {whose} could ever meet this ({told or 'it has no models'})"
 
 
 def why_not(

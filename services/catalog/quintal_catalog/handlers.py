@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,6 +14,7 @@ from quintal.clock import Clock
 from quintal.contracts.catalog import (
     Applied,
     ApplyAsk,
+    Change,
     CheckAsk,
     Checked,
     Diff,
@@ -22,6 +23,7 @@ from quintal.contracts.catalog import (
     DocumentRow,
     Documents,
     DocumentsAsk,
+    Fault,
     History,
     HistoryAsk,
     Manifest,
@@ -35,6 +37,8 @@ from quintal.errors import BusUnavailable, Code, Owner, ProtocolError, Refused
 from quintal.process import chain
 from quintal_catalog.canonical import canonical, digest
 from quintal_catalog.changes import changes
+from quintal_catalog.fitting import unmet
+from quintal_catalog.fleet import FleetReader, places
 from quintal_catalog.judging import Judgement, judge
 from quintal_catalog.rating import rated
 from quintal_catalog.reading import near
@@ -49,8 +53,11 @@ log = logging.getLogger(__name__)
 class Handlers:
     """One method per subject of `catalog.*`."""
 
-    def __init__(self, store: Store, roles: Roles, clock: Clock) -> None:
+    def __init__(
+        self, store: Store, roles: Roles, clock: Clock, fleet: FleetReader | None = None
+    ) -> None:
         self._store = store
+        self._fleet = fleet
         self._roles = roles
         self._clock = clock
         self._applying = asyncio.Lock()
@@ -61,7 +68,28 @@ class Handlers:
         """Make the files part of the catalog: all of them, or none."""
         self._only(caller, Role.OPERATOR)
         async with told():
-            return await self.put(caller.principal, ask)
+            applied = await self.put(caller.principal, ask)
+            if applied.dry_run or not applied.changes:
+                return applied
+            catalog = (await self._store.standing()).catalog
+            found = await self._out_of_reach(catalog, applied.changes)
+            return applied.model_copy(update={"warnings": (*applied.warnings, *found)})
+
+    async def _out_of_reach(self, catalog: Catalog, changed: Iterable[Change]) -> list[Fault]:
+        """Profiles that changed and that nothing in the fleet could meet: accepted, and told."""
+        names = [c.name for c in changed if c.kind == "Profile" and c.name in catalog.profiles]
+        if self._fleet is None or not names:
+            return []
+        there = {place.model for place in places(catalog, await self._fleet.inventories())}
+        models = {name: catalog.models[name] for name in sorted(there)}
+        return [
+            Fault(
+                file="", document=f"Profile/{name}", field=".".join(map(str, path)),
+                message=why, severity="warning",
+            )
+            for name in (names if models else ())
+            for path, why in unmet(catalog.profiles[name], models, "the fleet")
+        ]  # fmt: skip
 
     async def put(self, author: str, ask: ApplyAsk) -> Applied:
         """Judge and commit in this author's name, one apply after the other."""

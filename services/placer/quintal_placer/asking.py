@@ -272,6 +272,7 @@ def translate(market: Market, tenant: str, ask: PlaceAsk) -> tuple[Ask, Terms] |
         tolerations=frozenset(where.tolerations),
         cpu_milli=node.cpu_milli,
         memory_bytes=node.memory_bytes,
+        network_mbits=node.network_mbits,
     )
     return engine_ask, _terms(ask, profile, workload_class)
 
@@ -416,6 +417,7 @@ def _node_need(asked: NodeNeed | None, profiled: NodeNeed | None) -> NodeNeed:
     return NodeNeed(
         cpu_milli=max(one.cpu_milli, two.cpu_milli),
         memory_bytes=max(one.memory_bytes, two.memory_bytes),
+        network_mbits=max(one.network_mbits, two.network_mbits),
         labels={**two.labels, **one.labels},
     )
 

@@ -159,6 +159,10 @@ class Desk:
             if isinstance(fitted, Refusal):
                 return fitted
             engine_ask = fitted
+        if terms.profile and self.state.catalog.profiles[terms.profile].requires:
+            engine_ask = self.market.software.required(
+                engine_ask, terms.profile, self.state.fleet.kinds()
+            )
         outcome = placing.decide(self.state.fleet, self.state.quotas, engine_ask)
         if isinstance(outcome, Chosen):
             return engine_ask, terms, outcome

@@ -78,6 +78,7 @@ def _node_record(state: PlacerState, inventory: Inventory, at_ms: int) -> ledger
         labels=inventory.labels,
         cpu_milli=inventory.cpu_milli,
         memory_bytes=inventory.memory_bytes,
+        network_mbits=max((n.speed_mbits or 0 for n in inventory.networks), default=0),
         stack=inventory.stack,
         inventory_sequence=inventory.sequence,
     )

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from quintal.compatibility import Judge, StackKey, Subject, misfit, stack_key
+from quintal.compatibility import Judge, StackKey, Subject, misfit, node_lacks, stack_key
 from quintal.contracts.boundaries import CompatibilityVerdict
 from quintal.contracts.documents import (
     AcceleratorNeed,
@@ -88,10 +88,12 @@ class Software:
     catalog: Catalog
     _judge: Judge = field(init=False)
     _bars: dict[tuple[str, str, str, dt.date], tuple[frozenset[tuple[str, str]], tuple[Bar, ...]]]
+    _required: dict[str, tuple[frozenset[tuple[str, str]], tuple[Bar, ...]]]
     _misfits: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
+        self._required = {}
         self._judge = Judge(catalog.boundaries)
         self._bars = {}
         self._misfits = {}
@@ -120,6 +122,22 @@ class Software:
             )
         if not any(option.offers for option in options):
             return _nowhere(ask.workload, asked.options, options)
+        return replace(asked, options=tuple(options))
+
+    def required(self, asked: Ask, profile: str, kinds: frozenset[tuple[str, str]]) -> Ask:
+        """The ask without nodes whose installed software is not what the profile asks."""
+        known = self._required.get(profile)
+        if known is None or known[0] != kinds:
+            requires = self.catalog.profiles[profile].requires
+            bars = []
+            for model, software in sorted(kinds):
+                spec = self.catalog.models.get(model)
+                said = node_lacks(requires, spec, key_of(software)) if spec else None
+                if said is not None:
+                    code = Code.STACK_BLOCKED if said.verdict == "blocked" else Code.STACK_UNKNOWN
+                    bars.append(Bar(model, software, code.value, said.told, said.owner.value))
+            known = self._required[profile] = (kinds, tuple(bars))
+        options = (replace(option, bars=(*option.bars, *known[1])) for option in asked.options)
         return replace(asked, options=tuple(options))
 
     def _accept(self, spec: WorkloadSpec) -> CompatibilityVerdict:

@@ -174,6 +174,7 @@ class PlacerState:
         node.cluster, node.location = record.cluster, record.location
         node.labels = dict(record.labels)
         node.cpu_milli, node.memory_bytes = record.cpu_milli, record.memory_bytes
+        node.network_mbits = record.network_mbits
         node.inventory_sequence = record.inventory_sequence
         node.software = software.text_of(record.stack)
         node.heard_ms = max(node.heard_ms, record.at_ms)

@@ -82,6 +82,7 @@ class Ask:
     cpu_milli: int = 0
     """Per node, beside the cards."""
     memory_bytes: int = 0
+    network_mbits: int = 0
     micro_max: int | None = None
     """Micro-units that the tenant's budget still allows for as long as is asked; none: all."""
     avoid: frozenset[tuple[str, str]] = field(default_factory=frozenset)

@@ -90,6 +90,7 @@ class Node:
     labels: dict[str, str] = field(default_factory=dict)
     cpu_milli: int = 0
     memory_bytes: int = 0
+    network_mbits: int = 0
     liveness: str = "ready"
     heard_ms: int = 0
     cordons: dict[str, str] = field(default_factory=dict)
@@ -154,6 +155,7 @@ def _sort_of(node: Node) -> _Sort:
             free[kind] = free.get(kind, 0) + 1
     lasting = (
         node.stack, node.liveness, bool(node.cordons), node.cpu_milli, node.memory_bytes,
+        node.network_mbits,
         tuple(sorted(kinds.items())),
     )  # fmt: skip
     return _Sort(lasting, tuple(sorted(free.items())))

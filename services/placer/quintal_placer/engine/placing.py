@@ -197,6 +197,8 @@ def _fits(fleet: Fleet, ask: Ask, option: Option, shelf: Shelf, node: Node) -> b
         return False
     if ask.cpu_milli and node.cpu_milli - node.cpu_held < ask.cpu_milli:
         return False
+    if node.network_mbits < ask.network_mbits:
+        return False
     if ask.memory_bytes and node.memory_bytes - node.memory_held < ask.memory_bytes:
         return False
     return not ask.avoid or len(_devices(fleet, ask, option, shelf, node)) == option.cards

@@ -296,6 +296,8 @@ def _finding(  # noqa: C901, PLR0911, PLR0912 - a list of cases, each a line
         return never(3, f"{offer.model} is granted by {legal} only")
     if len(its) < option.cards:
         return never(4, "too few cards on one node")
+    if node.network_mbits < ask.network_mbits:
+        return never(5, f"no interface of {ask.network_mbits} Mbit/s")
     if node.cpu_milli < ask.cpu_milli or node.memory_bytes < ask.memory_bytes:
         return never(5, "too little CPU or memory on one node")
     if (bar := _bar(option, shelf)) is not None:
