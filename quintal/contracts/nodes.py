@@ -22,6 +22,9 @@ from quintal.contracts.message import (
 DEVICES_MAX: Final = 512
 """Of one node; each costs a look at all its neighbours when it changes."""
 
+CORES_MAX: Final = 65_536
+"""Of one device: more is no number of cores."""
+
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 """Bytes of a host. A number that no machine has is no inventory."""
 
@@ -90,7 +93,7 @@ class RawDevice(Event):
     pci_subsystem: str | None = None
     serial: str | None = None
     numa_node: int | None = None
-    cores: Annotated[int, Field(ge=0, le=65_536)] | None = None
+    cores: Annotated[int, Field(ge=0, le=CORES_MAX)] | None = None
     """Of a CPU: logical cores that may be used."""
     architecture: str | None = None
     health: DeviceHealth = DeviceHealth.OK

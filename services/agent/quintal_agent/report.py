@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from quintal.contracts.nodes import (
+    CORES_MAX,
     DeviceHealth,
     Disk,
     Inventory,
@@ -252,7 +253,7 @@ def raw_device(
         pci_subsystem=device.pci_subsystem,
         serial=device.serial,
         numa_node=device.numa_node,
-        cores=device.cores,
+        cores=device.cores if 0 <= (device.cores or 0) <= CORES_MAX else None,
         architecture=device.architecture,
         health=settled.health if settled else DeviceHealth(device.health),
         health_reason=settled.reason if settled else device.health_reason,
