@@ -134,7 +134,7 @@ def test_attainment_is_held_against_cap_budget_and_objective(store: Store) -> No
 
 
 @engine
-def test_a_lease_that_was_seen_and_did_nothing_is_held_idle_j10(store: Store) -> None:
+def test_case_j10_a_lease_that_was_seen_and_did_nothing_is_held_idle(store: Store) -> None:
     [row] = store.ask(reports.HeldIdle(ALL))
     assert (row["lease"], row["busy_percent"], row["covered_percent"]) == ("l1", 0, 50)
     busy = store.ask(reports.Utilization(Window(FROM_MS, TO_MS, WHOLE)))

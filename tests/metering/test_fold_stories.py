@@ -62,7 +62,7 @@ def test_hours_of_silence_are_closed_one_by_one() -> None:
     assert [told.capacity(hour).get("leased") for hour in range(4)] == [HOUR * PARTS] * 3 + [None]
 
 
-def test_an_end_that_comes_late_takes_back_what_was_billed_beyond_it_k06() -> None:
+def test_case_k06_an_end_that_comes_late_takes_back_what_was_billed_beyond_it() -> None:
     story = a_card().adopt(1, price_list("2.5")).grant("l1", card("g1"), bound=True)
     story.at(2 * HOUR + MINUTE).tick()
     before = story.told()
@@ -219,7 +219,7 @@ def test_an_open_lease_is_cut_at_the_watermark_by_the_same_charge() -> None:
     assert row.cost == Decimal("0.001")
 
 
-def test_four_quarters_of_a_card_are_one_card_hour_k01() -> None:
+def test_case_k01_four_quarters_of_a_card_are_one_card_hour() -> None:
     story = a_card()
     for name in ("a", "b", "c", "d"):
         story.grant(name, card("g1", parts=PARTS // 4), bound=True)
@@ -239,21 +239,23 @@ def test_the_rest_of_a_shared_card_is_stranded_and_an_end_that_comes_late_moves_
     }
 
 
-def test_nothing_is_clamped_when_leases_hold_more_than_there_is_k04() -> None:
+def test_case_k04_nothing_is_clamped_when_leases_hold_more_than_there_is() -> None:
     story = a_card().grant("a", card("g1"), bound=True).grant("b", card("g1"), bound=True)
     told = story.at(HOUR).tick().told()
     assert "over_held" in told.faults
     assert told.capacity()["stranded"] == -HOUR * PARTS
 
 
-def test_a_node_without_devices_has_no_capacity_and_a_custom_price_is_used_as_it_is_k03() -> None:
+def test_case_k03_a_node_without_devices_has_no_capacity_and_a_custom_price_is_used_as_it_is() -> (
+    None
+):
     story = Story().node("bare").node().appear("g1").adopt(1, price_list("0.123457", "card_hour"))
     told = story.grant("l1", card("g1"), bound=True).at(HOUR).tick().told()
     assert told.capacity()["total"] == HOUR * PARTS
     assert [str(row.cost) for row in told.slices] == ["0.123457000"]
 
 
-def test_the_same_request_id_of_two_tenants_is_two_leases_k08() -> None:
+def test_case_k08_the_same_request_id_of_two_tenants_is_two_leases() -> None:
     story = a_card().appear("g2").grant("l1", card("g1"), bound=True, tenant="a")
     story.grant("l2", card("g2"), bound=True, tenant="b").at(10).end("l1").end("l2")
     told = story.told()
@@ -263,7 +265,9 @@ def test_the_same_request_id_of_two_tenants_is_two_leases_k08() -> None:
     assert len({row.id for row in told.slices}) == 2
 
 
-def test_a_grant_told_again_changes_nothing_and_another_under_its_name_is_a_conflict_k09() -> None:
+def test_case_k09_a_grant_told_again_changes_nothing_and_another_under_its_name_is_a_conflict() -> (
+    None
+):
     story = a_card().appear("g2").grant("l1", card("g1"), bound=True)
     assert story.grant("l1", card("g1"), bound=True).told().faults == []
     told = story.grant("l1", card("g2"), bound=True).at(10).end("l1").told()
@@ -271,11 +275,11 @@ def test_a_grant_told_again_changes_nothing_and_another_under_its_name_is_a_conf
     assert told.quantity() == 10 * PARTS * STU
 
 
-def test_a_transition_that_nothing_matches_is_kept_as_a_fault_k10() -> None:
+def test_case_k10_a_transition_that_nothing_matches_is_kept_as_a_fault() -> None:
     assert a_card().bind("ghost").told().faults == ["unmatched"]
 
 
-def test_a_price_change_within_a_lease_makes_two_slices_split_at_the_instant_k11() -> None:
+def test_case_k11_a_price_change_within_a_lease_makes_two_slices_split_at_the_instant() -> None:
     lists = (price_list("1"), price_list("2", from_ms=T0 + HOUR // 4))
     story = a_card().adopt(1, *lists).grant("l1", card("g1"), bound=True)
     told = story.at(HOUR).tick().told()

@@ -137,7 +137,7 @@ async def test_a_dry_rerate_says_who_changes_by_how_much_and_keeps_nothing(
 
 
 @engine
-async def test_a_reversal_nets_to_zero_and_both_stay_visible_k06(
+async def test_case_k06_a_reversal_nets_to_zero_and_both_stay_visible(
     open_store: OpenStore, tmp_path: Path
 ) -> None:
     shelf = Shelf(r1=FIRST, r2=SECOND)
@@ -318,7 +318,7 @@ def test_a_month_is_a_calendar_month_of_utc() -> None:
 
 
 @engine
-async def test_a_dead_letter_is_tried_again_and_taken_where_it_can_be_k10(
+async def test_case_k10_a_dead_letter_is_tried_again_and_taken_where_it_can_be(
     open_store: OpenStore, tmp_path: Path
 ) -> None:
     meter = begun(open_store(), Story().tick())

@@ -32,7 +32,7 @@ def test_a_value_that_is_missing_is_none_and_unavailable() -> None:
     ]  # fmt: skip
 
 
-def test_a_quality_that_the_agent_gave_stands_j01() -> None:
+def test_case_j01_a_quality_that_the_agent_gave_stands() -> None:
     rows = read(qualities={"power_watts": ["stale", "unsupported"]})
     assert [row[3] for row in rows] == ["stale", "unsupported"]
 
@@ -48,7 +48,7 @@ def test_a_column_shorter_than_its_devices_leaves_the_rest_unknown() -> None:
     assert read(columns={"power_watts": [1]})[1][2:] == (None, "unavailable")
 
 
-def test_a_clock_that_is_far_off_keeps_its_sample_out_of_every_minute_j11() -> None:
+def test_case_j11_a_clock_that_is_far_off_keeps_its_sample_out_of_every_minute() -> None:
     seen = telemetry([sample(at_ms=AT + 86_400_000)])
     assert set(seen.columns["quality"]) == {"clock"}
     assert seen.minutes == frozenset()

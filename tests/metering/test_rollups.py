@@ -137,7 +137,9 @@ def lease_hours(store: Store) -> dict[str, dict[str, Any]]:
     return {row["lease"]: row for row in store.rows("SELECT * FROM lease_hours FINAL")}
 
 
-def test_a_lease_that_is_busy_a_tenth_costs_all_and_used_a_tenth_k02(open_store: OpenStore) -> None:
+def test_case_k02_a_lease_that_is_busy_a_tenth_costs_all_and_used_a_tenth(
+    open_store: OpenStore,
+) -> None:
     story = Story().node().appear("g1").appear("g2").adopt(1, price_list("3.0"))
     story.grant("l1", card("g1"), bound=True).grant("l2", card("g2"), bound=True)
     store = open_store()
@@ -168,7 +170,9 @@ def test_a_lease_without_readings_has_no_usage_cost_rather_than_nothing(
     assert (row["held_ms"], row["covered_ms"], row["used_cost"]) == (HOUR / 2, 0, None)
 
 
-def test_four_sharers_of_a_busy_card_are_not_each_told_all_of_it_j07(open_store: OpenStore) -> None:
+def test_case_j07_four_sharers_of_a_busy_card_are_not_each_told_all_of_it(
+    open_store: OpenStore,
+) -> None:
     story = Story().node().appear("g1").adopt(1, price_list("1"))
     for n in range(4):
         story.grant(f"l{n}", card("g1", parts=PARTS // 4), bound=True, tenant=f"t{n}")

@@ -150,7 +150,7 @@ def test_idle_as_the_rest_is_caught(open_store: OpenStore, monkeypatch: pytest.M
     assert {one.subject for one in found.differences} >= {"free", "cordoned"}
 
 
-def test_negative_idle_is_kept_negative_and_is_an_alarm_k04(open_store: OpenStore) -> None:
+def test_case_k04_negative_idle_is_kept_negative_and_is_an_alarm(open_store: OpenStore) -> None:
     story = Story().node().appear("g1").grant("l1", card("g1"), bound=True)
     story.grant("l2", card("g1"), bound=True).at(HOUR).tick()
     meter = begun(open_store(), story)
@@ -188,7 +188,7 @@ def test_two_hundred_years_of_a_great_fleet_do_not_wrap(open_store: OpenStore) -
         refused_if_too_large(10**38)
 
 
-def test_an_identical_replay_changes_nothing_and_another_content_is_a_conflict_k09(
+def test_case_k09_an_identical_replay_changes_nothing_and_another_content_is_a_conflict(
     open_store: OpenStore,
 ) -> None:
     story = Story().node().appear("g1").appear("g2").grant("l1", card("g1"), bound=True)
@@ -202,7 +202,7 @@ def test_an_identical_replay_changes_nothing_and_another_content_is_a_conflict_k
     assert told.faults == ["conflict"]
 
 
-def test_the_same_lease_name_of_two_tenants_would_count_for_both_k08() -> None:
+def test_case_k08_the_same_lease_name_of_two_tenants_would_count_for_both() -> None:
     """Rows are named by tenant and lease: one tenant's row never hides another's."""
     first = Story().node().appear("g1").grant("l1", card("g1"), bound=True, tenant="a")
     second = Story().node().appear("g1").grant("l1", card("g1"), bound=True, tenant="b")
@@ -212,7 +212,7 @@ def test_the_same_lease_name_of_two_tenants_would_count_for_both_k08() -> None:
     assert len(ids) == 2
 
 
-def test_four_quarters_of_a_card_are_one_card_hour_k01() -> None:
+def test_case_k01_four_quarters_of_a_card_are_one_card_hour() -> None:
     story = Story().node().appear("g1").adopt(1, price_list("1.0"))
     for n in range(4):
         story.grant(f"l{n}", card("g1", parts=PARTS // 4), bound=True, tenant=f"t{n}")
@@ -222,7 +222,7 @@ def test_four_quarters_of_a_card_are_one_card_hour_k01() -> None:
     assert told.capacity() == {"total": PARTS * HOUR, "leased": PARTS * HOUR}
 
 
-def test_a_price_change_in_the_middle_of_a_lease_makes_two_rows_k11() -> None:
+def test_case_k11_a_price_change_in_the_middle_of_a_lease_makes_two_rows() -> None:
     story = Story().node().appear("g1")
     change = T0 + HOUR // 3
     story.adopt(1, price_list("1.0"), price_list("4.0", from_ms=change))
@@ -232,6 +232,6 @@ def test_a_price_change_in_the_middle_of_a_lease_makes_two_rows_k11() -> None:
     ]  # fmt: skip
 
 
-def test_a_node_without_devices_costs_nothing_k03() -> None:
+def test_case_k03_a_node_without_devices_costs_nothing() -> None:
     told = Story().node().adopt(1, price_list("9.0")).at(HOUR).tick().told()
     assert told.rows == []

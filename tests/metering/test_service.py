@@ -295,7 +295,7 @@ async def test_a_second_process_waits_until_the_first_ends(
         await summary(finance, sequence)
 
 
-async def test_unknown_readings_stay_unknown_and_leave_a_gap_j01_j05(
+async def test_case_j01_case_j05_unknown_readings_stay_unknown_and_leave_a_gap(
     fresh_nats: NatsServer, service: Service
 ) -> None:
     """An older agent says 0 with `unsupported`, a newer one says nothing: neither is a 0."""

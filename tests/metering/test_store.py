@@ -141,7 +141,9 @@ class FailingStore(Store):
         super().insert(table, columns, token)
 
 
-def test_a_store_that_fails_once_anywhere_counts_exactly_once_k07(open_store: OpenStore) -> None:
+def test_case_k07_a_store_that_fails_once_anywhere_counts_exactly_once(
+    open_store: OpenStore,
+) -> None:
     story = a_story()
     steps = ("intents", "transitions", "slices", "capacity", "censuses", "positions")
     failures = [(step, done) for step in steps for done in (False, True)]
@@ -201,7 +203,7 @@ def test_rows_that_are_in_the_store_twice_count_once(open_store: OpenStore) -> N
     _same_as_told(meter, story)
 
 
-def test_a_poison_message_goes_to_the_dead_letters_and_the_rest_goes_on_k10(
+def test_case_k10_a_poison_message_goes_to_the_dead_letters_and_the_rest_goes_on(
     open_store: OpenStore,
 ) -> None:
     story = a_story().bind("ghost")

@@ -105,3 +105,31 @@ def test_a_private_profile_is_unknown_to_a_tenant() -> None:
         told = site.refused(profile=name)
         assert told.code == "invalid_request"
         assert "did you mean" not in told.message
+
+
+def test_case_a11_a_quota_holds_for_every_vendor_alike() -> None:
+    for name in ("a-80", "red-192"):
+        documents = [*models(), *quota("ml", {"class": "train_llm", "units": "1.5"})]
+        site = Site(
+            documents,
+            inventory("n1", *cards("n1", "A-80", 8)),
+            inventory("n2", *cards("n2", "RED-192", 8, "amd")),
+        )
+        assert site.refused(cards=2, accelerator=only(name)).code == "quota_exceeded"
+
+
+def test_case_a18_one_request_path_over_pools_of_two_vendors() -> None:
+    site = a_site()
+    found = [site.granted(cards=8) for _ in range(2)]
+    assert {device.vendor for record in found for device in record.devices} == {"nvidia", "amd"}
+
+
+def test_case_g03_a_silent_node_is_lost_and_given_nothing() -> None:
+    site = a_site()
+    for liveness in ("suspect", "lost"):
+        site.apply(
+            ledger.LivenessChanged(at_ms=AT_MS, node="n1", liveness=liveness, heard_ms=AT_MS)
+        )
+        assert site.refused(accelerator=only("a-80")).code == "node_suspect"
+    rows = {row.model: row for row in site.state.census()}
+    assert rows["a-80"].unavailable == {"lost": 8_000_000}
