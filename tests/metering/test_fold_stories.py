@@ -7,7 +7,7 @@ from decimal import Decimal
 from quintal.contracts import ledger
 from quintal_metering.billing import cut
 from quintal_metering.facts import State
-from quintal_metering.fold import fold_group
+from quintal_metering.fold import fold_group, pass_over
 from quintal_metering.rows import Fault
 from tests.metering.story import HOUR, MODEL, POOL, STU, T0, Story, card, price_list
 
@@ -332,3 +332,15 @@ def test_a_group_of_nobody_is_passed_over_as_the_placer_passes_it_over() -> None
     after = told.model_copy(update={"group": 1, "expected": 2})
     _, rows = fold_group(state, 3, after, {})
     assert not [row for row in rows if isinstance(row, Fault)]
+
+
+def test_what_could_not_be_read_may_have_begun_an_epoch() -> None:
+    """After a poison message a later epoch is taken for its writer's; an older one is not."""
+    first = Story().tick().groups[0]
+    for epoch, wanted in ((2, []), (0, ["foreign_group"])):
+        state, _ = fold_group(State(), 1, first, {})
+        state = pass_over(state, 2)
+        heir = first.model_copy(update={"epoch": epoch, "writer": "p2", "group": 7, "expected": 2})
+        state, rows = fold_group(state, 3, heir, {})
+        assert [row.code for row in rows if isinstance(row, Fault)] == wanted
+        assert state.writer == ("p1" if wanted else "p2")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from quintal.bus import Stored
-from quintal_metering.observations import decisions, health, telemetry
+from quintal_metering.following import Observer
+from quintal_metering.observations import Observed, Source, decisions, health, telemetry
 
 AT = 1_700_000_000_000
 STAMP = {"Nats-Time-Stamp": "2023-11-14T22:13:20.5Z"}
@@ -76,3 +78,17 @@ def test_health_and_decisions_are_kept_as_they_were_said() -> None:
     }  # fmt: skip
     columns = decisions([Stored(4, "quintal.v1.decisions", json.dumps(record).encode())]).columns
     assert (columns["verdict"], columns["reasons"]) == (["refused"], [{"x": 2}])
+
+
+def test_a_message_that_breaks_its_reader_is_a_dead_letter_and_the_rest_is_read() -> None:
+    def fragile(messages: Sequence[Stored]) -> Observed:
+        if any(message.data == b"bad" for message in messages):
+            raise OverflowError("as no reader foresaw")
+        return Observed({"sequence": [message.sequence for message in messages]}, ())
+
+    nobody: Any = None
+    observer = Observer(nobody, nobody, nobody, Source("TELEMETRY", "t", fragile))
+    found = [Stored(n, "s", b"bad" if n == 2 else b"good") for n in (1, 2, 3)]
+    told = observer._read(found)
+    assert told.columns["sequence"] == [1, 3]
+    assert [(letter.sequence, letter.code) for letter in told.dead] == [(2, "unreadable")]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from quintal.contracts import ledger, placement
 from quintal.contracts.nodes import Telemetry
-from quintal_placer import views
+from quintal_placer import desk, views
+from quintal_placer.adoption import adoption_record
+from quintal_placer.state import request_key
 from quintal_placer.watch import Watch
-from tests.placer.site import AT_MS, Site, inventory, models, only, quota
+from tests.placer.site import AT_MS, Site, asked, inventory, models, only, quota
 from tests.placer.world import cards, doc
 
 
@@ -133,3 +137,27 @@ def test_case_g03_a_silent_node_is_lost_and_given_nothing() -> None:
         assert site.refused(accelerator=only("a-80")).code == "node_suspect"
     rows = {row.model: row for row in site.state.census()}
     assert rows["a-80"].unavailable == {"lost": 8_000_000}
+
+
+def test_a_tenants_request_id_does_not_keep_a_job_of_that_name_from_being_adopted() -> None:
+    site = a_site()
+    mine = site.granted().lease
+    job = placement.AdoptAsk(
+        request_id="r1", tenant="ml", node="n1", devices=("7",), workload_class="train_llm"
+    )
+    record = adoption_record(site.desk, job)
+    assert isinstance(record, ledger.LeaseGranted)
+    site.apply(record)
+    assert site.desk.by_request("ml", "r1").lease == mine
+    assert site.desk.by_request("ml", request_key(job)).lease == record.lease
+
+
+def test_nobody_evicts_what_another_tenant_asked_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(desk, "EXPLANATIONS_MAX", 3)
+    site = a_site()
+    site.desk.decide("bio", asked(0))
+    for number in range(10):
+        site.desk.decide("ml", asked(number))
+    assert site.desk.explanation("bio", "r0") is not None
+    assert site.desk.explanation("ml", "r0") is None
+    assert site.desk.explanation("ml", "r9") is not None
