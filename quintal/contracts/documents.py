@@ -154,7 +154,7 @@ class ProfileSpec(Spec):
     time_to_place_ms: int | None = None
     """Objective: how long a request may wait for its devices."""
     availability: Annotated[Exact, Field(gt=0, le=1)] | None = None
-    """Objective: the share of time in which such a request can be placed. Kept; not yet reported."""
+    """Objective: the share of time in which such a request can be placed; not yet reported."""
     accept: Accepted = "supported_unvalidated"
     """The lowest verdict on a node's software that a workload under this profile accepts."""
     public: bool = True
