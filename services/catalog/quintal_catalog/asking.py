@@ -22,11 +22,11 @@ from quintal.contracts.portability import (
 )
 from quintal.contracts.subjects import Role
 from quintal.errors import Code, Refused
+from quintal.names import meant
 from quintal_catalog import reading, sources
 from quintal_catalog.fleet import FleetReader, Held, Place, places
 from quintal_catalog.handlers import told
 from quintal_catalog.portability import View, Work, can_run, fit, portability
-from quintal_catalog.reading import near
 from quintal_catalog.redaction import Redaction
 from quintal_catalog.roles import Roles
 from quintal_catalog.store import Store
@@ -106,12 +106,12 @@ class FitHandlers:
                 if _open(spec.tenants, view.tenant)
             }
             if name not in known:
-                hint = near(name, known)
+                hint = meant(name, known)
                 raise Refused(Code.NOT_FOUND, f"there is no Workload {name!r}{hint}")
             work = Work(name, known[name])
         profile = catalog.profiles.get(work.spec.profile)
         if profile is None or (view.tenant and not profile.public):
-            hint = near(work.spec.profile, catalog.profiles)
+            hint = meant(work.spec.profile, catalog.profiles)
             raise Refused(
                 Code.INVALID_REQUEST,
                 f"Workload/{work.name}: there is no Profile {work.spec.profile!r}{hint}",
@@ -167,7 +167,7 @@ def _under(
     """A stack that no node need have, with the models named, or those the variants can run on."""
     for name in models:
         if name not in catalog.models:
-            hint = near(name, catalog.models)
+            hint = meant(name, catalog.models)
             raise Refused(Code.INVALID_REQUEST, f"there is no AcceleratorModel {name!r}{hint}")
     wanted = models or tuple(
         name

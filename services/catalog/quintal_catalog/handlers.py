@@ -34,6 +34,7 @@ from quintal.contracts.catalog import (
 from quintal.contracts.documents import SPECS, Catalog, Document
 from quintal.contracts.subjects import Role
 from quintal.errors import BusUnavailable, Code, Owner, ProtocolError, Refused
+from quintal.names import meant
 from quintal.process import chain
 from quintal_catalog.canonical import canonical, digest
 from quintal_catalog.changes import changes
@@ -41,7 +42,6 @@ from quintal_catalog.fitting import unmet
 from quintal_catalog.fleet import FleetReader, places
 from quintal_catalog.judging import Judgement, judge
 from quintal_catalog.rating import rated
-from quintal_catalog.reading import near
 from quintal_catalog.redaction import Redaction
 from quintal_catalog.roles import Roles
 from quintal_catalog.settings import APPLY_TRIES
@@ -169,7 +169,7 @@ class Handlers:
 
     async def _find(self, caller: Caller, ask: DocumentsAsk) -> tuple[Catalog, list[Document]]:
         if ask.kind is not None and ask.kind not in SPECS:
-            known = near(ask.kind, SPECS) or f"; known are {', '.join(SPECS)}"
+            known = meant(ask.kind, SPECS) or f"; known are {', '.join(SPECS)}"
             raise Refused(Code.INVALID_REQUEST, f"kind {ask.kind!r} is not known{known}")
         async with told():
             catalog = await self._load(ask.revision)

@@ -7,12 +7,13 @@ from typing import Final
 
 from quintal.contracts.catalog import Change, Fault, SourceFile
 from quintal.contracts.documents import SPECS, Catalog, Document
+from quintal.names import meant
 from quintal_catalog import reading, references, sources
 from quintal_catalog.changes import changes
 from quintal_catalog.contradictions import findings
 from quintal_catalog.finding import Finding
 from quintal_catalog.price_rules import past
-from quintal_catalog.reading import Sourced, dotted, near
+from quintal_catalog.reading import Sourced, dotted
 
 FAULTS_MAX: Final = 500
 """Faults told at once, so that the answer fits into one message."""
@@ -101,10 +102,10 @@ def _deleted(
         kind, _, name = text.partition("/")
         key = (kind, name)
         if kind not in SPECS or not name:
-            message = f"delete takes Kind/name{near(kind, SPECS)}"
+            message = f"delete takes Kind/name{meant(kind, SPECS)}"
         elif key not in standing.documents:
             names = [its for its_kind, its in standing.documents if its_kind == kind]
-            message = f"there is no {kind} {name!r}{near(name, names)}"
+            message = f"there is no {kind} {name!r}{meant(name, names)}"
         elif key in written:
             message = "is to be deleted and stands in a file as well"
         else:

@@ -10,10 +10,10 @@ from quintal.contracts.catalog import RateAsk, Rated, RatingRow
 from quintal.contracts.documents import Catalog, Rating
 from quintal.contracts.spec import WorkloadClass
 from quintal.errors import Code, Refused
+from quintal.names import meant
 from quintal.roofline import estimate
 from quintal.units import CLASSES, unit_name
 from quintal_catalog.model_rules import REFERENCE
-from quintal_catalog.reading import near
 
 _STEP: Final = Decimal("0.000001")
 
@@ -58,7 +58,7 @@ def _model(catalog: Catalog, text: str) -> str:
     if named:
         message = f"{text!r} may be {' or '.join(sorted(named))}: give one of these"
     else:
-        message = f"there is no AcceleratorModel {text!r}{near(text, catalog.models)}"
+        message = f"there is no AcceleratorModel {text!r}{meant(text, catalog.models)}"
     raise Refused(Code.NOT_FOUND, message)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, get_args
@@ -11,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from quintal.contracts.catalog import Fault
 from quintal.contracts.documents import API_VERSION, SPECS, Document, Metadata
+from quintal.names import meant
 from quintal_catalog.mending import Mended, mended
 from quintal_catalog.sources import Path, Source
 
@@ -48,14 +48,6 @@ def dotted(path: Path) -> str:
     return ".".join(str(part) for part in path)
 
 
-def near(word: str, words: Iterable[str]) -> str:
-    """`; did you mean 'x'?` where a known word is close, else nothing."""
-    known = sorted(set(words))
-    by_fold = {known_word.casefold(): known_word for known_word in known}
-    close = difflib.get_close_matches(word.casefold(), list(by_fold), n=1, cutoff=0.6)
-    return f"; did you mean {by_fold[close[0]]!r}?" if close else ""
-
-
 def document(source: Source) -> tuple[Sourced | None, list[Fault]]:
     """The document of a source, and all that is wrong with it; none where nothing can be read."""
     data = source.data
@@ -66,7 +58,7 @@ def document(source: Source) -> tuple[Sourced | None, list[Fault]]:
     if not isinstance(kind, str) or kind not in SPECS:
         if "kind" in data:
             known = f"; known are {', '.join(SPECS)}"
-            message = f"kind {kind!r} is not known{near(str(kind), SPECS) or known}"
+            message = f"kind {kind!r} is not known{meant(str(kind), SPECS) or known}"
             faults.append(_fault(source, ("kind",), "", message))
         return None, faults
     metadata = data.get("metadata")
@@ -114,7 +106,7 @@ def _without(
 def _top(source: Source, data: dict[str, Any]) -> Iterator[Fault]:
     for key in data:
         if key not in _TOP:
-            yield _fault(source, (key,), "", f"no such field{near(str(key), _TOP)}")
+            yield _fault(source, (key,), "", f"no such field{meant(str(key), _TOP)}")
     for key in _TOP:
         if key not in data:
             yield _fault(source, (), "", f"{key} is missing")
@@ -129,11 +121,11 @@ def _field_fault(
     location = tuple(error["loc"])
     message = str(error["msg"]).removeprefix("Value error, ")
     if error["type"] == "extra_forbidden":
-        message = f"no such field{near(str(location[-1]), _names_at(model, location[:-1]))}"
+        message = f"no such field{meant(str(location[-1]), _names_at(model, location[:-1]))}"
     elif error["type"] == "missing":
         message = f"{location[-1]} is missing"
     elif error["type"] == "literal_error":
-        message += near(str(error["input"]), _quoted(message))
+        message += meant(str(error["input"]), _quoted(message))
     return _fault(source, (part, *location), title, message)
 
 

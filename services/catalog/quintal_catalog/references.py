@@ -24,7 +24,7 @@ from quintal.contracts.documents import (
     RatingSpec,
     WorkloadSpec,
 )
-from quintal_catalog.reading import near
+from quintal.names import meant
 from quintal_catalog.sources import Path
 
 
@@ -47,8 +47,8 @@ class Known:
         if (kind, name) in self.deleted:
             return f"names {kind} {name!r}, which this apply deletes"
         if kind in {"family", "vendor"}:
-            return f"no AcceleratorModel has the {kind} {name!r}{near(name, known)}"
-        return f"there is no {kind} {name!r}{near(name, known)}"
+            return f"no AcceleratorModel has the {kind} {name!r}{meant(name, known)}"
+        return f"there is no {kind} {name!r}{meant(name, known)}"
 
 
 def known(documents: dict[tuple[str, str], Document], deleted: frozenset[tuple[str, str]]) -> Known:

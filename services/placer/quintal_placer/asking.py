@@ -7,7 +7,6 @@ are kept.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -28,6 +27,7 @@ from quintal.contracts.documents import (
 from quintal.contracts.message import Refusal
 from quintal.contracts.placement import PlaceAsk
 from quintal.errors import Code, Owner
+from quintal.names import meant
 from quintal.units import MS_PER_HOUR, PARTS
 from quintal_placer import software
 from quintal_placer.engine.asks import Ask, Objective, Offer, Option
@@ -317,7 +317,7 @@ def _faults(
         )
     needs = [ask.accelerator, *(option.accelerator for option in ask.alternatives)]
     faults += [
-        f"model {model}: no such model{_nearest(model, catalog.models)}"
+        f"model {model}: no such model{meant(model, catalog.models)}"
         for need in needs
         if need is not None
         for model in need.models
@@ -325,7 +325,7 @@ def _faults(
     ]
     vendors = {spec.vendor for spec in catalog.models.values()}
     faults += [
-        f"vendor {vendor}: no model of that vendor{_nearest(vendor, vendors)}"
+        f"vendor {vendor}: no model of that vendor{meant(vendor, vendors)}"
         for need in needs
         if need is not None
         for vendor in need.vendors
@@ -422,22 +422,12 @@ def _node_need(asked: NodeNeed | None, profiled: NodeNeed | None) -> NodeNeed:
     )
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    # A name that was cut short (nvidia-h100) means one that goes on, not one that looks alike.
-    words = sorted(known)
-    close = sorted((word for word in words if word.startswith(f"{name}-")), key=len)[:3]
-    if close:
-        return f"; did you mean {' or '.join(close)}?"
-    close = difflib.get_close_matches(name, words, 1)
-    return f"; did you mean {close[0]}?" if close else ""
-
-
 def _contradiction(message: str) -> Refusal:
     return _refuse(Code.INVALID_REQUEST, message, faults=[message])
 
 
 def _unknown(what: str, name: str, known: Iterable[str]) -> Refusal:
-    return _refuse(Code.INVALID_REQUEST, f"{what} {name}: no such {what}{_nearest(name, known)}")
+    return _refuse(Code.INVALID_REQUEST, f"{what} {name}: no such {what}{meant(name, known)}")
 
 
 def _refuse(
