@@ -26,6 +26,15 @@ from quintal.errors import QuintalError, Refused
 
 FAILED, USAGE, REFUSED = 1, 2, 3
 
+OutputOption = Annotated[
+    Output | None, typer.Option("-o", "--output", help="How to print the answer.")
+]
+DataOption = Annotated[
+    Path | None,
+    typer.Option("--data", help="The installation's folder [QUINTAL_DATA, ./quintal-data]"),
+]
+AsOption = Annotated[str | None, typer.Option("--as", help="Speak as this principal [QUINTAL_AS]")]
+
 TABLE: Final[dict[str, tuple[str, str]]] = {
     "up": ("installation", "Run a whole system on this machine."),
     "demo": ("demo", "Do the main job on a demo fleet, from request to bill."),
@@ -118,7 +127,7 @@ def _refused(exc: Refused) -> None:
 
 def _application(argv: list[str]) -> typer.Typer:
     """All commands by name and line; the one that is called, for real."""
-    called = next((word for word in argv if not word.startswith("-")), "")
+    called = _called(argv)
     app = typer.Typer(
         rich_markup_mode=None, add_completion=False, no_args_is_help=True,
         pretty_exceptions_enable=False,
@@ -135,6 +144,17 @@ def _application(argv: list[str]) -> typer.Typer:
     return app
 
 
+def _called(argv: list[str]) -> str:
+    """The command: the first word that is neither an option nor the value of one before it."""
+    words = iter(argv)
+    for word in words:
+        if word in {"-o", "--output", "--data", "--as"}:
+            next(words, "")
+        elif not word.startswith("-"):
+            return word
+    return ""
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         render.say(f"quintal {__version__}")
@@ -142,13 +162,17 @@ def _version(wanted: bool) -> None:
 
 
 def _options(
-    version: Annotated[
+    version: Annotated[  # noqa: ARG001 - its callback has said it
         bool,
         # Eager: said before a command is missed.
         typer.Option("--version", is_eager=True, callback=_version, help="Print the version."),
     ] = False,
+    output: OutputOption = None,
+    data: DataOption = None,
+    as_: AsOption = None,
 ) -> None:
-    """What stands before the command."""
+    """What may stand before the command; what stands after it counts more."""
+    _choose({"output": output, "data": data, "as_": as_})
 
 
 def _stub() -> None:
@@ -192,11 +216,7 @@ def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def command(**given: Any) -> Any:
-        for option in extra:
-            value = given.pop(option.name)
-            if value is None:
-                continue
-            setattr(chosen, _KEPT_AS[option.name], value)
+        _choose({option.name: given.pop(option.name) for option in extra})
         return function(**given)
 
     parameters = [
@@ -211,27 +231,22 @@ def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
 _KEPT_AS: Final = {"output": "output", "data": "data", "as_": "principal"}
 
 
+def _choose(given: dict[str, Any]) -> None:
+    """Keep what was given of the options that every command has."""
+    for name, value in given.items():
+        if value is not None:
+            setattr(chosen, _KEPT_AS[name], value)
+
+
 def _option(name: str, annotation: Any) -> inspect.Parameter:
     kind = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(name, kind, default=None, annotation=annotation)
 
 
 _SHARED: Final = (
-    _option(
-        "output",
-        Annotated[Output | None, typer.Option("-o", "--output", help="How to print the answer.")],
-    ),
-    _option(
-        "data",
-        Annotated[
-            Path | None,
-            typer.Option("--data", help="The installation's folder [QUINTAL_DATA, ./quintal-data]"),
-        ],
-    ),
-    _option(
-        "as_",
-        Annotated[str | None, typer.Option("--as", help="Speak as this principal [QUINTAL_AS]")],
-    ),
+    _option("output", OutputOption),
+    _option("data", DataOption),
+    _option("as_", AsOption),
 )
 
 

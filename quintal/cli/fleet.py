@@ -47,7 +47,7 @@ def _node(node: NodeView) -> tuple[object, ...]:
         node.node,
         node.liveness,
         ", ".join(f"{count} x {name}" for name, count in kinds.items()),
-        sum(device.state == "free" for device in node.devices),
+        _free(node),
         sorted({device.pool for device in node.devices}),
         node.cpu_milli // 1000 if node.cpu_milli else None,
         render.size(node.memory_bytes or None),
@@ -56,6 +56,12 @@ def _node(node: NodeView) -> tuple[object, ...]:
         node.taints,
         node.drivers,
     )
+
+
+def _free(node: NodeView) -> int:
+    """Free accelerators; the CPU counts only where a node has nothing else to give."""
+    cards = [device for device in node.devices if device.vendor != "cpu"] or node.devices
+    return sum(device.state == "free" for device in cards)
 
 
 def devices(

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from quintal.cli import render
+from quintal.cli import fleet, render
 from quintal.cli.__main__ import TABLE, _load, run
 from quintal.cli.choices import Output, chosen
 from quintal.cli.placement import duration_ms
 from quintal.contracts.message import Reason, Refusal
+from quintal.contracts.placement import DeviceView, NodeView
 from quintal.errors import Code, Owner
 
 CPU_MS_MAX = 150
@@ -67,6 +68,29 @@ def test_a_refusal_says_code_message_owner_and_reasons(capsys: pytest.CaptureFix
     chosen.output = Output.JSON
     render.refusal(said)
     assert json.loads(capsys.readouterr().out)["code"] == "no_capacity"
+
+
+def test_an_option_of_all_commands_may_stand_before_the_command_too(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["-o", "json", "--as", "nodes", "version"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"version": "0.1.0"}
+    assert chosen.principal == "nodes"
+    assert run(["-o", "json", "version", "-o", "yaml"]) == 0
+    assert capsys.readouterr().out == "version: 0.1.0\n"
+    assert run(["-o"]) == 2
+
+
+def test_a_free_cpu_is_no_free_card() -> None:
+    def device(vendor: str, index: int) -> DeviceView:
+        return DeviceView(
+            node="n1", uuid=f"{vendor}-{index}", index=index, vendor=vendor, name="x", pool="p",
+            state="free",
+        )  # fmt: skip
+
+    cards = (device("nvidia", 0), device("nvidia", 1), device("cpu", 0))
+    assert fleet._free(NodeView(node="n1", liveness="ready", devices=cards)) == 2
+    assert fleet._free(NodeView(node="n2", liveness="ready", devices=cards[2:])) == 1
 
 
 @pytest.mark.parametrize(
