@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from quintal.cli import render, session
+from quintal.cli.choices import chosen
 from quintal.cli.render import Table
 from quintal.contracts.placement import Capacity, CapacityRow, DeviceView, FleetAsk, NodeView
 from quintal.contracts.subjects import Role
@@ -165,14 +166,23 @@ def _units(by_class: Mapping[Any, str]) -> str:
 def quota(
     tenant: Annotated[str | None, typer.Option(help="Only this tenant's.")] = None,
 ) -> None:
-    """Show caps and what is held under them: a tenant its own, an operator or finance all."""
+    """Show caps and budgets, and what is used of them: a tenant its own, others all."""
     speaker = session.speaker()
     if speaker is Role.TENANT:
+        # In whose name is then said by both, and refused where they say two.
+        chosen.tenant = tenant or chosen.tenant
         answer = session.ask_as_tenant(lambda client: client.quota())
     else:
         answer = session.ask(lambda client: client.all_quotas(tenant), speaker)
     rows = [(row.tenant, row.cap, row.limit, row.used, row.over_by) for row in answer.rows]
-    render.show(answer, Table(("tenant", "cap", "limit>", "used>", "over by>"), rows))
+    footer = "a cap is of units held at once"
+    if any("-hours" in row.cap for row in answer.rows):
+        footer += (
+            "; a budget is of unit-hours in this calendar month, UTC: `used` counts what was used"
+            " and what live leases come to by their deadlines"
+        )
+    columns = ("tenant", "cap or budget", "limit>", "used>", "over by>")
+    render.show(answer, Table(columns, rows, footer=footer))
 
 
 COMMANDS: dict[str, Callable[..., None]] = {

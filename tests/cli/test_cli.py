@@ -147,3 +147,28 @@ def cpu_ms(command: list[str]) -> float:
     subprocess.run(command, capture_output=True, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return 1000 * (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+
+
+def test_who_speaks_as_one_tenant_does_not_ask_for_anothers_quota(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    auth = tmp_path / "here" / "auth"
+    auth.mkdir(parents=True)
+    (auth / "principals.json").write_text(json.dumps({"vision": "tenant", "language": "tenant"}))
+    (tmp_path / "here" / "system.json").write_text("{}")
+    assert run(["quota", "--data", "here", "--as", "vision", "--tenant", "language"]) == 1
+    assert "vision speaks for itself alone" in capsys.readouterr().err
+
+
+def test_the_doctor_asks_nobody_over_a_server_that_does_not_answer(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run(["doctor", "--data", "here", "-o", "json"]) == 1
+    rows = {row["check"]: row for row in json.loads(capsys.readouterr().out)["checks"]}
+    assert rows["server reachable"]["ok"] is False
+    for name in ("services answer", "fleet and ledger"):
+        assert rows[name] == {
+            "check": name,
+            "ok": None,
+            "found": "not asked: the server is not reachable",
+        }

@@ -98,6 +98,22 @@ async def test_a_tenant_gets_its_own_bill_and_finance_gets_anybodys(
 
 
 @engine
+async def test_an_empty_bill_of_a_name_that_nobody_has_is_refused_with_the_nearest_name(
+    open_store: OpenStore, tmp_path: Path
+) -> None:
+    idle = document("Tenant", "idle")
+    shelf = Shelf(r1=(*FIRST, idle), r2=SECOND)
+    story = Story().adopt(1, *(s for _, s in prices_of(shelf.revisions[1]))).tick()
+    meter = begun(open_store(), story)
+    meter.take(messages(story), 0)
+    desk = counter(meter, shelf, tmp_path)
+    with pytest.raises(Refused, match="there is no tenant 'idel'; did you mean 'idle'") as refused:
+        await desk.bill(caller("finance"), BillAsk(month=MONTH, tenant="idel"))
+    assert refused.value.code == Code.NOT_FOUND
+    assert not (await desk.bill(caller("finance"), BillAsk(month=MONTH, tenant="idle"))).lines
+
+
+@engine
 async def test_an_open_lease_is_on_the_bill_up_to_the_watermark(
     open_store: OpenStore, tmp_path: Path
 ) -> None:

@@ -27,6 +27,7 @@ from quintal.contracts.bills import (
 from quintal.contracts.documents import Catalog
 from quintal.contracts.subjects import Role
 from quintal.errors import Code, Refused
+from quintal.names import meant
 from quintal_metering import correcting, invoicing, quoting
 from quintal_metering.accounts import BillLines, DeadLetterRows, StandingSlices
 from quintal_metering.columns import by_month
@@ -56,7 +57,10 @@ class Counter(Desk):
         tenant = self.tenant(caller, ask.tenant)
         if tenant is None:
             raise Refused(Code.INVALID_REQUEST, "a bill is one tenant's: name the tenant")
-        return await self.engine.call(self._billed, tenant, ask.month)
+        found = await self.engine.call(self._billed, tenant, ask.month)
+        if not found.lines and self.role(caller) != Role.TENANT:
+            await self._check_known(tenant)
+        return found
 
     async def quote(self, caller: Caller, ask: QuoteAsk) -> Quote:
         """What use would cost."""
@@ -129,6 +133,14 @@ class Counter(Desk):
             self.only(caller, Role.OPERATOR)
         return await self.engine.call(self._letters, ask, caller.principal)
 
+    async def _check_known(self, tenant: str) -> None:
+        """An empty bill of a name that nobody has would look like a month without use."""
+        known = set(await self.engine.call(self._tenants))
+        if self.meter.state.revision:
+            known |= (await self._adopted()).tenants.keys()
+        if tenant not in known:
+            raise Refused(Code.NOT_FOUND, f"there is no tenant {tenant!r}{meant(tenant, known)}")
+
     async def _adopted(self) -> Catalog:
         if not self.meter.state.revision:
             raise Refused(Code.NOT_FOUND, "no catalog was adopted yet: there are no prices")
@@ -159,6 +171,12 @@ class Counter(Desk):
             lines=lines,
             totals=invoicing.summed(lines),
         )
+
+    def _tenants(self) -> list[str]:
+        """Whoever ever used anything, or holds something now."""
+        stored = self.meter.store.rows("SELECT DISTINCT tenant FROM slices")
+        held = [lease.tenant for lease in self.meter.state.leases.values()]
+        return [*(row["tenant"] for row in stored), *held]
 
     def _standing(self, span: Span, page: tuple[int, str]) -> list[SliceRow]:
         found = self.meter.store.ask(StandingSlices(span, *page, STEP_SLICES))
