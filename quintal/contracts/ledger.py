@@ -23,7 +23,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator, Field, TypeAdapter
 
 from quintal.contracts.message import BigInt, Event, Message, UnixMs, recorded
-from quintal.contracts.nodes import DeviceHealth, RawDevice, Stack
+from quintal.contracts.nodes import DeviceHealth, RawDevice, Stack, Topology
 from quintal.contracts.placement import AdoptAsk, LeaseDevice, PlaceAsk
 
 UNAVAILABLE: Final = (
@@ -83,6 +83,7 @@ class NodeChanged(Record):
     memory_bytes: int = 0
     network_mbits: int = 0
     stack: Stack = Field(default_factory=Stack)
+    topology: Topology | None = None
     inventory_sequence: int = 0
 
 

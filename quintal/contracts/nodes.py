@@ -135,11 +135,72 @@ class Disk(Event):
 
 
 class Network(Event):
-    """A network interface that is up."""
+    """A network interface that is up, or an RDMA device without one."""
 
     name: str
     speed_mbits: int | None = None
     mac: str = ""
+    pci_address: str | None = None
+    numa_node: int | None = None
+    rdma: str | None = None
+    """Its RDMA device (`mlx5_0`); none where it has none."""
+
+
+Members = Annotated[
+    tuple[Annotated[str, Field(max_length=256)], ...], Field(max_length=DEVICES_MAX)
+]
+"""Devices of one node, by uuid."""
+
+
+class Island(Event):
+    """Devices of one node that reach one another over links of their own, not over PCIe."""
+
+    kind: Word
+    """nvlink, nvswitch, xgmi, hccs, xelink, ..."""
+    bandwidth: Word = ""
+    """The least between any two, as the vendor grades it (`NV18`, `XL16`); empty if unknown."""
+    full: bool = True
+    """Whether any two are linked directly, and not some only over a third."""
+    devices: Members
+
+
+class BusGroup(Event):
+    """Devices below one PCIe switch or port, or below one host bridge."""
+
+    kind: Literal["switch", "bridge"]
+    name: Word
+    devices: Members
+
+
+class NearNics(Event):
+    """The network interfaces that are nearest to these devices, and how near."""
+
+    distance: Literal["switch", "bridge", "numa"]
+    nics: Annotated[tuple[Word, ...], Field(max_length=64)]
+    devices: Members
+
+
+class FabricDomain(Event):
+    """A network domain between nodes that these devices belong to."""
+
+    kind: Word
+    """nvlink (a multi-node NVLink domain), hccs (a super pod), ici (a TPU slice)."""
+    domain: Word
+    """The same text on every node of the domain."""
+    devices: Members = ()
+
+
+class Topology(Event):
+    """How the devices of one node lie to one another, to its network, and to other nodes.
+
+    Each part is none where nobody could tell (a virtual machine hides its PCIe tree), and empty
+    where there is none.
+    """
+
+    islands: Annotated[tuple[Island, ...], Field(max_length=DEVICES_MAX)] | None = None
+    bus: Annotated[tuple[BusGroup, ...], Field(max_length=DEVICES_MAX)] | None = None
+    nics: Annotated[tuple[NearNics, ...], Field(max_length=DEVICES_MAX)] | None = None
+    fabrics: Annotated[tuple[FabricDomain, ...], Field(max_length=DEVICES_MAX)] | None = None
 
 
 class Stack(Event):
@@ -174,6 +235,8 @@ class Inventory(Event):
     networks: tuple[Network, ...] = ()
     stack: Stack = Field(default_factory=Stack)
     devices: Annotated[tuple[RawDevice, ...], Field(max_length=DEVICES_MAX)] = ()
+    topology: Topology | None = None
+    """None from an agent that knows nothing of it."""
     problems: tuple[Problem, ...] = ()
     probes: tuple[ProbeReport, ...] = ()
     tasks: tuple[str, ...] | None = None

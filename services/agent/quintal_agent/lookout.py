@@ -180,6 +180,7 @@ class Lookout:
             troubles=(*noted, *gone, *idle, *troubles),
             probes=seen.probes,
             tasks=tasks,
+            bridges={function.address: function.bridges for function in functions or ()},
             sequence=sequence,
             at_ms=at_ms,
         )

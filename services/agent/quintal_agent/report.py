@@ -28,6 +28,7 @@ from quintal_agent.floor import BLIND
 from quintal_agent.health import Settled
 from quintal_agent.holding import FOREIGN_BYTES, foreign_bytes
 from quintal_agent.probes.probe import PCI_IDENTITY, Device, Host, Observation, Trouble, Value
+from quintal_agent.topology import Bridges, topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,19 +165,21 @@ def inventory(  # noqa: PLR0913 - what an inventory is made of
     troubles: tuple[Problem, ...] = (),
     probes: tuple[ProbeState, ...] = (),
     tasks: tuple[str, ...] | None = None,
+    bridges: Bridges | None = None,
     sequence: int,
     at_ms: int,
 ) -> Inventory:
     """What the node has. `held` are the devices that some lease of ours holds."""
     seen = tuple(observations)
     host = next((o.host for o in seen if o.host is not None), Host())
+    named = devices_of(seen, identity.node)
     devices = tuple(
         raw_device(
             device,
             settled=health.get(device.uuid),
             foreign_bytes=foreign_bytes(device, held=held, least=bounds.foreign_bytes),
         )
-        for device in devices_of(seen, identity.node)
+        for device in named
     )
     problems = tuple(
         Problem(code=t.code, message=t.message, vendor=o.vendor, device=t.device)
@@ -205,7 +208,14 @@ def inventory(  # noqa: PLR0913 - what an inventory is made of
             for disk in host.disks
         ),
         networks=tuple(
-            Network(name=network.name, speed_mbits=network.speed_mbits, mac=network.mac)
+            Network(
+                name=network.name,
+                speed_mbits=network.speed_mbits,
+                mac=network.mac,
+                pci_address=network.pci_address,
+                numa_node=network.numa_node,
+                rdma=network.rdma,
+            )
             for network in host.networks
         ),
         stack=Stack(
@@ -218,6 +228,7 @@ def inventory(  # noqa: PLR0913 - what an inventory is made of
             firmware=_joined(o.firmware for o in seen),
         ),
         devices=devices,
+        topology=topology(seen, named, bridges or {}),
         problems=(*problems, *doubles, *troubles),
         probes=tuple(map(probe_report, probes)),
         tasks=tasks,

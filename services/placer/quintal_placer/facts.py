@@ -80,6 +80,7 @@ def _node_record(state: PlacerState, inventory: Inventory, at_ms: int) -> ledger
         memory_bytes=inventory.memory_bytes,
         network_mbits=max((n.speed_mbits or 0 for n in inventory.networks), default=0),
         stack=inventory.stack,
+        topology=inventory.topology,
         inventory_sequence=inventory.sequence,
     )
     before = state.facts.get(inventory.node)

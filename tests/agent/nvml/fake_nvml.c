@@ -11,6 +11,8 @@
  *   gpu.3.uuid GPU-...         text of device 3; likewise name, serial, pci (dddddddd:bb:dd.f)
  *   gpu.3.power 68180          a number, in NVML's unit
  *   gpu.3.processes 100:4096   pid:bytes ...
+ *   gpu.3.nvlink_state.0 1     link 0 is active; .nvlink_to_a.0 2 leads to a switch,
+ *   gpu.3.nvlink_to.0 PCI      or to a device;  gpu.3.fabric STATE:CLUSTER:CLIQUE
  *   gpu.3.mig 2  gpu.3.mig.0.uuid ...  .gi .ci .total .used .name
  *   ret.<Symbol>[.<gpu>] 15    what a call answers instead; ret.gpu.<gpu> for all calls on a device
  *   after.<gpu> 5              ret.gpu.<gpu> holds from so many calls on
@@ -330,6 +332,42 @@ PICKED(nvmlDeviceGetTemperature, "temperature")
 PICKED(nvmlDeviceGetClockInfo, "clock")
 PICKED(nvmlDeviceGetMaxClockInfo, "max_clock")
 PICKED(nvmlDeviceGetNvLinkState, "nvlink_state")
+PICKED(nvmlDeviceGetNvLinkRemoteDeviceType, "nvlink_to_a")
+
+ret_t nvmlDeviceGetNvLinkRemotePciInfo_v2(dev_t_ d, unsigned link, pci_t *out) {
+    ENTER(d);
+    char key[64];
+    snprintf(key, sizeof key, "nvlink_to.%u", link);
+    const char *where = of(d->gpu, -1, key);
+    if (!where) return NOT_SUPPORTED;
+    memset(out, 0, sizeof *out);
+    snprintf(out->bus_id, sizeof out->bus_id, "%s", where);
+    snprintf(out->bus_id_legacy, sizeof out->bus_id_legacy, "%s", where + 4);
+    return OK;
+}
+
+typedef struct {
+    unsigned version; unsigned char cluster[16]; unsigned status, clique; unsigned char state;
+    unsigned health;
+} fabric_t;
+_Static_assert(sizeof(fabric_t) == 36, "nvmlGpuFabricInfo_v2_t");
+
+ret_t nvmlDeviceGetGpuFabricInfoV(dev_t_ d, fabric_t *out) {
+    ENTER(d);
+    if (out->version != 0x2000024) return VERSION;
+    const char *found = of(d->gpu, -1, "fabric");  /* state:cluster in 32 digits:clique */
+    unsigned state = 0, clique = 0;
+    char digits[33] = "";
+    if (!found) return NOT_SUPPORTED;
+    if (sscanf(found, "%u:%32[0-9a-f]:%u", &state, digits, &clique) != 3) return INVALID;
+    for (int at = 0; at < 16; at++) {
+        unsigned byte = 0;
+        sscanf(digits + 2 * at, "%2x", &byte);
+        out->cluster[at] = (unsigned char)byte;
+    }
+    out->status = 0; out->clique = clique; out->state = (unsigned char)state; out->health = 0;
+    return OK;
+}
 
 ret_t nvmlDeviceGetTotalEnergyConsumption(dev_t_ d, unsigned long long *out) {
     ENTER(d); return number(d, "energy", out); }

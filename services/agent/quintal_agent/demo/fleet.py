@@ -6,12 +6,14 @@ works hard only while a lease holds it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import combinations
 from typing import Any, Final
 from uuid import NAMESPACE_DNS, uuid5
 
-from quintal_agent.probes.probe import Device, Disk, Host, Network, Observation, Value
+from quintal_agent.probes.probe import Device, Disk, Host, Link, Network, Observation, Value
 
 _MIB: Final = 2**20
 _GIB: Final = 2**30
@@ -45,6 +47,8 @@ class Described:
     """Idle, full, limit."""
     clock_hertz: tuple[int, int] = (0, 0)
     lacks: frozenset[str] = frozenset()
+    link: str = ""
+    """How any two of them are joined, as the vendor's tool grades it; empty: not at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,8 @@ def observe(node: Node, *, at_ms: int, held: frozenset[str]) -> Observation:
         drivers=node.drivers,
         runtimes=node.runtimes,
         host=node.host,
+        links=tuple(link for described in node.devices for link in _links(node, described)),
+        links_told=True,
     )
 
 
@@ -136,6 +142,7 @@ def _described(body: dict[str, Any], count: int) -> Described:
         watts=(float(idle), float(full), float(limit)),
         clock_hertz=(slow * 1_000_000, fast * 1_000_000),
         lacks=frozenset(body.get("lacks", ())),
+        link=body.get("link", ""),
     )
 
 
@@ -165,6 +172,16 @@ def _device(
             for name, value in _readings(described, seed, at_ms, busy=busy).items()
         },
     )
+
+
+def _links(node: Node, described: Described) -> Iterator[Link]:
+    if described.link:
+        uuids = [
+            _uuid(described.vendor, f"{node.name}/{described.vendor}/{index}")
+            for index in range(described.count)
+        ]
+        for a, b in combinations(uuids, 2):
+            yield Link(a, b, described.link)
 
 
 def _readings(described: Described, seed: str, at_ms: int, *, busy: bool) -> dict[str, Value]:

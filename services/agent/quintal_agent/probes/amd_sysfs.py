@@ -8,12 +8,13 @@ measure for a second. A card that sleeps is not opened.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from quintal_agent.probes import captured, pci, sysfs
 from quintal_agent.probes.amd_smi import parse as parse_amd_smi
-from quintal_agent.probes.probe import Device, Observation, Value
+from quintal_agent.probes.probe import Device, Link, Observation, Value
 from quintal_agent.probes.tool import ToolProbe, filled
 
 _FILES: Final = {
@@ -57,21 +58,23 @@ class AmdProbe:
             self._named = self._tool.observe()
         self._looks += 1
         devices = observe(self._root)
+        links = hives(self._root)
         named = self._named
         if named is None:
-            return captured.observed("amd", "sysfs", devices)
+            return _linked(captured.observed("amd", "sysfs", devices), links)
         if not devices:
             # Nothing under amdgpu: what the tool says stands, and why it says nothing.
             return named
         told = [self._with(device, named.devices) for device in devices]
         troubles = [t for t in named.troubles if t.code != "no_library"]
-        return captured.observed(
+        seen = captured.observed(
             "amd",
             "sysfs, amd-smi" if named.devices else "sysfs",
             told,
             troubles=troubles,
             drivers=named.drivers or _driver(self._root),
         )
+        return _linked(seen, links)
 
     def _with(self, device: Device, named: Sequence[Device]) -> Device:
         for other in named:
@@ -88,6 +91,27 @@ def observe(root: Path) -> list[Device]:
         at = captured.address(folder.resolve().name)
         devices.append(_device(folder, at, len(devices), root, nodes.get(at or "", {})))
     return devices
+
+
+def hives(root: Path) -> tuple[Link, ...] | None:
+    """Every pair of cards of one xGMI hive; none where the driver tells no card's hive."""
+    told: dict[str, list[str]] = {}
+    for folder in sysfs.cards(root, "amdgpu"):
+        hive = sysfs.text(folder / "xgmi_hive_info/xgmi_hive_id")
+        if hive is not None:
+            told.setdefault(hive, []).append(folder.resolve().name)
+    links = [
+        Link(a, b, "XGMI")
+        for hive, those in told.items()
+        for place, a in enumerate(those)
+        for b in those[place + 1 :]
+        if hive.strip("0x")
+    ]
+    return tuple(links) if told else None
+
+
+def _linked(seen: Observation, links: tuple[Link, ...] | None) -> Observation:
+    return replace(seen, links=links or (), links_told=links is not None)
 
 
 def _device(folder: Path, at: str | None, index: int, root: Path, node: dict[str, str]) -> Device:

@@ -10,9 +10,9 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from quintal_agent.probes import boxes, captured, tool, values
+from quintal_agent.probes import boxes, captured, matrix, tool, values
 from quintal_agent.probes.boxes import Group, Sheet
-from quintal_agent.probes.probe import Device, Health, Observation, Process, Value
+from quintal_agent.probes.probe import Device, Health, Link, Observation, Process, Value
 
 _HEALTH: Final[dict[str, Health]] = {
     "ok": "ok",
@@ -23,6 +23,9 @@ _HEALTH: Final[dict[str, Health]] = {
 _PROCESS: Final = re.compile(
     r"^\|\s*(\d{1,9})\s+(\d{1,9})\s*\|\s*(\d{1,10})\s*\|\s*(\S*)\s*\|\s*(\d+)\s*\|", re.MULTILINE
 )
+
+
+_LINKS_EVERY: Final = 60
 
 
 def recognises(data: bytes) -> bool:
@@ -123,4 +126,22 @@ def _wide(head: str, cell: str | None) -> dict[str, str]:
     return dict(zip(names, told, strict=False))
 
 
-live = tool.probe("huawei", parse, ("npu-smi", "info"))
+class AscendProbe:
+    """npu-smi at every look; its page of links now and then, since they change with the machine."""
+
+    def __init__(self, *, node: str = "", sys_root: str = "/sys") -> None:
+        del node, sys_root
+        self._table = tool.ToolProbe("huawei", parse, (("npu-smi", "info"),))
+        self._matrix = tool.ToolProbe("huawei", matrix.parse, (("npu-smi", "info", "-t", "topo"),))
+        self._looks = 0
+        self._links: tuple[Link, ...] | None = None
+
+    def observe(self) -> Observation:
+        """Look once."""
+        seen = self._table.observe()
+        if seen.devices and self._looks % _LINKS_EVERY == 0:
+            told = self._matrix.observe()
+            # A machine of which npu-smi shows no such page: nobody knows.
+            self._links = told.links if told.devices else None
+        self._looks += 1
+        return replace(seen, links=self._links or (), links_told=self._links is not None)

@@ -9,11 +9,14 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import psutil
 
+from quintal_agent.probes.pci import bridges
 from quintal_agent.probes.probe import Device, Disk, Host, Network, Observation, Value
 from quintal_agent.probes.values import checked
 
@@ -61,7 +64,7 @@ class HostProbe:
             architecture=kernel.machine,
             container_runtime=self._runtime(),
             disks=tuple(_disks()),
-            networks=tuple(_networks()),
+            networks=tuple(_networks(self._sys)),
         )
         percent = psutil.cpu_percent(None)
         busy = checked("utilization_percent", percent)
@@ -144,14 +147,49 @@ def _disks() -> list[Disk]:
     return sorted(found.values(), key=lambda disk: disk.mount)
 
 
-def _networks() -> list[Network]:
+def _networks(sys_root: Path) -> list[Network]:
     addresses = psutil.net_if_addrs()
     found = []
+    rdma = _rdma(sys_root)
     for name, stats in sorted(psutil.net_if_stats().items()):
         if not stats.isup or name.startswith(_PASSING):
             continue
         mac = next((a.address for a in addresses.get(name, ()) if a.family == psutil.AF_LINK), "")
         # 0 and 65535 are how a driver says that it does not know.
         known = 0 < stats.speed < 65_535  # noqa: PLR2004
-        found.append(Network(name, stats.speed if known else None, mac))
+        network = Network(name, stats.speed if known else None, mac)
+        found.append(_on_bus(network, sys_root / "class/net" / name / "device", rdma))
+    with_one = {network.rdma for network in found}
+    for at, name in rdma.items():
+        if name not in with_one:
+            folder = sys_root / "class/infiniband" / name
+            network = Network(name, _rate(folder / "ports/1/rate"))
+            found.append(_on_bus(network, folder / "device", {at: name}))
     return found
+
+
+def _on_bus(network: Network, folder: Path, rdma: Mapping[str, str]) -> Network:
+    """Where it lies on the PCI bus; what is virtual lies on none."""
+    above = bridges(folder)
+    if not above:
+        return network
+    at = folder.resolve().name
+    return replace(
+        network,
+        pci_address=at,
+        numa_node=_number_in(folder / "numa_node"),
+        rdma=rdma.get(at),
+        bridges=above,
+    )
+
+
+def _rdma(sys_root: Path) -> dict[str, str]:
+    """PCI address -> RDMA device."""
+    folders = sorted((sys_root / "class/infiniband").glob("*"))
+    return {(folder / "device").resolve().name: folder.name for folder in folders}
+
+
+def _rate(path: Path) -> int | None:
+    """`400 Gb/sec (4X NDR)` in Mbit/s."""
+    number = _text_in(path).partition(" ")[0]
+    return int(number) * 1000 if number.isdigit() else None

@@ -13,11 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from quintal_agent.probes import nvidia_links
 from quintal_agent.probes.nvidia_events import XidEvents
 from quintal_agent.probes.pci import scan
 from quintal_agent.probes.probe import (
     PCI_IDENTITY,
     Device,
+    Link,
     Observation,
     Part,
     Process,
@@ -66,6 +68,11 @@ class NvidiaProbe:
         self._pid_max = _number_in(self._root / "proc/sys/kernel/pid_max") or 2**22
         self._suspect = ""
         self._looks = 0
+        self._handles: dict[str, Any] = {}
+        """Those of this look, by the devices' addresses."""
+        self._linked: tuple[frozenset[str], tuple[Link, ...] | None] = (frozenset(), None)
+        """Of which devices the links were asked, and which there are."""
+        self._fabrics: dict[str, str | None] = {}
 
     def observe(self) -> Observation:
         """Look once."""
@@ -86,8 +93,11 @@ class NvidiaProbe:
         devices: list[Device] = []
         troubles: list[Trouble] = []
         self._suspect = ""
+        self._handles = {}
         for index in self._awake(count, devices):
             self._look_at(index, devices, troubles)
+        links = self._links()
+        devices = [replace(d, fabric=self._fabrics.get(d.pci_address or "")) for d in devices]
         if self._suspect:
             troubles.append(Trouble("abi_suspect", self._suspect))
         events = self._events.take() if self._events is not None else ()
@@ -95,8 +105,20 @@ class NvidiaProbe:
         troubles = [replace(t, device="") if t.device in alive else t for t in troubles]
         return Observation(
             "nvidia", tool, tuple(_once(devices)), tuple(troubles), drivers, runtimes,
-            events=events,
+            events=events, links=links or (), links_told=links is not None,
         )  # fmt: skip
+
+    def _links(self) -> tuple[Link, ...] | None:
+        """How the devices are joined: asked now and then, and whenever there are others."""
+        there = frozenset(self._handles)
+        if there != self._linked[0] or self._looks % nvidia_links.EVERY == 0:
+            told = nvidia_links.links(self._library, self._handles, _address)
+            self._linked = (there, told)
+            self._fabrics = {
+                at: nvidia_links.fabric(self._library, handle)
+                for at, handle in self._handles.items()
+            }
+        return self._linked[1]
 
     def _awake(self, count: int, devices: list[Device]) -> Iterable[int]:
         """The indices to look at: opening a device that sleeps would wake it.
@@ -170,6 +192,8 @@ class NvidiaProbe:
                 devices.append(_gone(known, reason))
             return
         self._identities[index] = device
+        if device.pci_address is not None:
+            self._handles[device.pci_address] = handle
         devices.append(device)
         if self._events is None:
             self._events = XidEvents(self._library)

@@ -62,6 +62,8 @@ class Function:
     """The firmware shows its picture there."""
     virtual: bool = False
     """A virtual function of another one."""
+    bridges: tuple[str, ...] = ()
+    """What is above it, from the host's bridge down."""
 
     @property
     def pci_id(self) -> str:
@@ -129,7 +131,21 @@ def _function(folder: Path) -> Function:
         suspended=_text(folder / "power/runtime_status") == "suspended",
         first_display=_text(folder / "boot_vga") == "1",
         virtual=(folder / "physfn").exists(),
+        bridges=bridges(folder),
     )
+
+
+def bridges(folder: Path) -> tuple[str, ...]:
+    """The PCI bridges above a device's folder, from the host's down; empty where none is shown.
+
+    The kernel's folders lie in one another as the bridges do: only the link is read.
+    """
+    try:
+        above = folder.resolve().parts[:-1]
+    except (OSError, RuntimeError):
+        return ()
+    first = next((place for place, part in enumerate(above) if part.startswith("pci")), None)
+    return () if first is None else above[first:]
 
 
 def _link(path: Path) -> str | None:

@@ -78,6 +78,8 @@ class Device:
     pci_subsystem: str | None = None
     serial: str | None = None
     numa_node: int | None = None
+    fabric: str | None = None
+    """`kind:domain` of a network domain between nodes; empty where it is told to be in none."""
     cores: int | None = None
     architecture: str | None = None
     health: Health = "ok"
@@ -125,11 +127,16 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A network interface that is up."""
+    """A network interface that is up, or an RDMA device without one."""
 
     name: str
     speed_mbits: int | None = None
     mac: str = ""
+    pci_address: str | None = None
+    numa_node: int | None = None
+    rdma: str | None = None
+    bridges: tuple[str, ...] = ()
+    """The PCI bridges above it, from the host's down; empty where it lies on no PCI bus."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +169,8 @@ class Observation:
     events: tuple[Event, ...] = ()
     """What happened since the look before."""
     links: tuple[Link, ...] = ()
+    links_told: bool = False
+    """Whether the links, or that there are none, are all there is; else nobody was asked."""
     idle: bool = False
     """Nothing here to look at: end the child, and start a fresh one after a while. A fresh one
     loads the vendor's library anew, which is what a driver that came later needs."""
@@ -202,6 +211,7 @@ def decode(line: bytes) -> Observation:
             runtimes=body["runtimes"],
             firmware=body["firmware"],
             links=tuple(Link(**link) for link in body.get("links", ())),
+            links_told=body.get("links_told", False),
             host=_host(host) if host else None,
             events=tuple(Event(**event) for event in body["events"]),
             idle=body["idle"],
@@ -219,5 +229,8 @@ def _device(body: dict[str, Any]) -> Device:
 
 def _host(body: dict[str, Any]) -> Host:
     disks = tuple(Disk(**disk) for disk in body.pop("disks"))
-    networks = tuple(Network(**network) for network in body.pop("networks"))
+    networks = tuple(
+        Network(**(network | {"bridges": tuple(network.get("bridges", ()))}))
+        for network in body.pop("networks")
+    )
     return Host(**body, disks=disks, networks=networks)

@@ -68,7 +68,7 @@ _OWN: Final = (
     Vendor("gaudi", live=_in("gaudi:live"), captures=_room("gaudi"), aliases=("habana",)),
     Vendor(
         "huawei",
-        live=_in("ascend:live"),
+        live=_in("ascend:AscendProbe"),
         captures=_room("ascend", "ascend_pages", "matrix", "runtime_json", "bus"),
         aliases=("ascend",),
     ),
