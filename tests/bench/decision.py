@@ -189,9 +189,7 @@ class Crowd:
             some = [self._held.popleft() for _ in range(min(64, len(self._held)))]
             await asyncio.gather(
                 *(
-                    self.ask(
-                        subjects.RELEASE.subject(tenant=t), b'{"lease":"%s"}' % le.encode(), t
-                    )
+                    self.ask(subjects.RELEASE.subject(tenant=t), b'{"lease":"%s"}' % le.encode(), t)
                     for t, le, _ in some
                 )
             )

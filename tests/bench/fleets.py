@@ -37,12 +37,16 @@ def fleet(nodes: int) -> Fleet:
 
 
 def asks(count: int, seed: int) -> list[Ask]:
-    """1, 2, 4 or 8 cards on one node (50/20/15/15 %), 40 % one model, 60 % by memory."""
+    """1, 2, 4 or 8 cards on one node (50/20/15/15 %), 40 % one model, 60 % by memory.
+
+    Equal ones are of one shape, as those are that the placer translates.
+    """
     chance = random.Random(seed)
     offers = {
         model: Offer(model, model, "accelerator", micro, price_nano=micro * 3, milliwatts=700_000)
         for model, _, micro, _ in MODELS
     }
+    shapes: dict[object, object] = {}
     made = []
     for number in range(count):
         cards = chance.choices((1, 2, 4, 8), (50, 20, 15, 15))[0]
@@ -51,8 +55,10 @@ def asks(count: int, seed: int) -> list[Ask]:
         else:
             least = chance.choice((40, 80, 128))
             chosen = tuple(offers[m] for m, _, _, gib in MODELS if gib >= least)
+        objective = chance.choice(("pack", "cheapest", "fastest"))
+        shape = shapes.setdefault((chosen, cards, objective), object())
         made.append(
             Ask(f"t{number % TENANTS}", "train_llm", (Option(chosen, cards),),
-                objective=chance.choice(("pack", "cheapest", "fastest")))
+                objective=objective, shape=shape)
         )  # fmt: skip
     return made

@@ -439,7 +439,7 @@ class PlacerState:
                 node.cpu_held += lease.cpu_milli.get(name, 0)
                 node.memory_held += lease.memory_bytes.get(name, 0)
             self.on_node.setdefault(name, set()).add(lease.lease)
-            self.fleet.touch(name)
+            self.fleet.reheld(name)
 
     def _let_go(self, lease: Lease, name: str) -> None:
         """The lease holds nothing on this node any more; doing it twice is doing it once."""
@@ -454,7 +454,7 @@ class PlacerState:
                 device.holder = None
         node.cpu_held -= lease.cpu_milli.get(name, 0)
         node.memory_held -= lease.memory_bytes.get(name, 0)
-        self.fleet.touch(name)
+        self.fleet.reheld(name)
 
     def _count(self, lease: Lease, how: Callable[[Holding], None]) -> None:
         for holding in self.holdings(lease):

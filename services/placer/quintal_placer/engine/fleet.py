@@ -7,17 +7,21 @@ not grow with the number of nodes. The naive way, a pass over all nodes, costs 1
 request. What we pay is a few set operations whenever a device changes hands.
 
 Buckets are ordered by node name, so that a fleet rebuilt from a snapshot decides as the live one.
+A shelf that runs empty stays: which shelves may serve a sort of request is then worked out once
+(`serving`), and not anew whenever the last device of a kind is taken or comes back.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from sortedcontainers import SortedDict, SortedSet
+from sortedcontainers import SortedSet
+
+from quintal_placer.engine.buckets import Buckets
 
 
 class StackClass(NamedTuple):
@@ -161,6 +165,14 @@ def _sort_of(node: Node) -> _Sort:
     return _Sort(lasting, tuple(sorted(free.items())))
 
 
+EMPTY_SHELVES_MAX = 1_000
+
+SERVING_MAX = 10_000
+"""Shapes of requests whose shelves are kept; whoever asks for ever new things only empties it."""
+
+T = TypeVar("T")
+
+
 class Fleet:
     """All nodes, and the index of what is free. Whoever changes a node calls `touch` after."""
 
@@ -168,8 +180,10 @@ class Fleet:
         self.nodes: dict[str, Node] = {}
         self.version = 0
         """Grows with every change that could change an answer."""
-        self._shelves: dict[Shelf, SortedDict[int, SortedSet[str]]] = {}
+        self._shelves: dict[Shelf, Buckets] = {}
+        self._serving: dict[object, Any] = {}
         self._filed: dict[str, dict[Shelf, int]] = {}
+        self._stacks: dict[str, StackClass] = {}
         self._having: dict[tuple[str, str, str], SortedSet[str]] = {}
         self._known: dict[str, frozenset[tuple[str, str, str]]] = {}
         self._kinds: frozenset[tuple[str, str]] | None = None
@@ -203,25 +217,34 @@ class Fleet:
                 gc.enable()
 
     def touch(self, name: str) -> None:
-        """File the node anew: its facts, its devices or their holders changed."""
+        """File the node anew: its facts or its devices changed."""
+        if self._unfiled is None:
+            node = self.nodes.get(name)
+            self._know(name, node)
+            if node is None:
+                self._stacks.pop(name, None)
+            else:
+                self._stacks[name] = node.stack
+        self.reheld(name)
+
+    def reheld(self, name: str) -> None:
+        """File the node anew where nothing but who holds what of it changed."""
         self.version += 1
         if self._unfiled is not None:
             self._unfiled.add(name)
             return
         self._stale.add(name)
         node = self.nodes.get(name)
-        self._know(name, node)
         wanted = self._count(node) if node is not None and node.open else {}
         filed = self._filed.get(name, {})
         if wanted == filed:
             return
         for shelf, count in filed.items():
             if wanted.get(shelf) != count:
-                self._take(shelf, count, name)
+                self._shelves[shelf].drop(count, name)
         for shelf, count in wanted.items():
             if filed.get(shelf) != count:
-                buckets = self._shelves.setdefault(shelf, SortedDict())
-                buckets.setdefault(count, SortedSet()).add(name)
+                self._shelf(shelf).add(count, name)
         self._filed[name] = wanted
 
     def alike(self) -> Iterator[SortedSet[str]]:
@@ -293,18 +316,24 @@ class Fleet:
         self._known[name] = has
         self._kinds = None
 
-    def _take(self, shelf: Shelf, count: int, name: str) -> None:
-        buckets = self._shelves[shelf]
-        bucket = buckets[count]
-        bucket.discard(name)
-        if not bucket:
-            del buckets[count]
-        if not buckets:
-            del self._shelves[shelf]
+    def _shelf(self, shelf: Shelf) -> Buckets:
+        buckets = self._shelves.get(shelf)
+        if buckets is None:
+            self._drop_empty()
+            buckets = self._shelves[shelf] = Buckets()
+            self._serving.clear()
+        return buckets
+
+    def _drop_empty(self) -> None:
+        """Shelves that ran empty stay, but not for ever: nodes' software and labels change."""
+        empty = [shelf for shelf, buckets in self._shelves.items() if not buckets]
+        if len(empty) > EMPTY_SHELVES_MAX:
+            for shelf in empty:
+                del self._shelves[shelf]
 
     def _count(self, node: Node) -> dict[Shelf, int]:
         counts: dict[Shelf, int] = {}
-        stack = node.stack
+        stack = self._stacks[node.name]
         for device in node.devices.values():
             if device.holder is None and device.usable and self._core_free(node, device):
                 shelf = Shelf(device.pool, device.model or "", stack)
@@ -317,18 +346,30 @@ class Fleet:
         return device.kind != "cpu" or node.cpu_held == 0
 
     def shelves(self) -> Iterator[Shelf]:
-        """Every (pool, model, class) with something free."""
+        """Every (pool, model, class) that has or had something free."""
         return iter(self._shelves)
+
+    def serving(self, shape: object, find: Callable[[], T]) -> T:
+        """What `find` gives, kept under `shape` until there is another shelf.
+
+        What is found must hang on the shape and on which shelves there are, and on nothing else.
+        """
+        known: T | None = self._serving.get(shape)
+        if known is None:
+            if len(self._serving) >= SERVING_MAX:
+                self._serving.clear()
+            known = self._serving[shape] = find()
+        return known
+
+    def tightest(self, shelf: Shelf, cards: int) -> tuple[int, Node] | None:
+        """The first node of `fitting`, and how many it has free."""
+        found = self._shelves[shelf].first(cards)
+        return None if found is None else (found[0], self.nodes[found[1]])
 
     def fitting(self, shelf: Shelf, cards: int, *, emptiest: bool = False) -> Iterator[Node]:
         """Nodes with at least `cards` free on this shelf, tightest (or emptiest) first."""
-        buckets = self._shelves.get(shelf)
-        if buckets is None:
-            return
-        counts = list(buckets.irange(minimum=cards, reverse=emptiest))
-        for count in counts:
-            for name in buckets[count]:
-                yield self.nodes[name]
+        for _, name in self._shelves[shelf].names(cards, emptiest=emptiest):
+            yield self.nodes[name]
 
     def free_devices(self, node: Node, model: str, pool: str) -> list[Device]:
         """The node's grantable devices of one model and pool, by index."""

@@ -11,7 +11,7 @@ Where nothing was chosen, `why` takes the fleet apart; that is the slow way, and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from quintal_placer.engine.asks import Ask, Offer, Option
@@ -68,9 +68,8 @@ def decide(fleet: Fleet, quotas: Quotas, ask: Ask) -> Chosen | NothingNow:
     seen = barred = 0
     excess: Excess | None = None
     dear: int | None = None
-    shelves = list(fleet.shelves())
     for place, option in enumerate(ask.options):
-        for offer, fits in _shelves(shelves, ask, option):  # 1
+        for offer, fits in _serving(fleet, ask, place):  # 1
             candidate = _candidate(fleet, ask, (place, option), offer, fits)  # 3
             if candidate is None:
                 continue
@@ -132,8 +131,16 @@ def inside(ask: Ask, shelf: Shelf) -> bool:
     return not ask.labels or set(ask.labels) <= set(stack.labels)
 
 
+def _serving(fleet: Fleet, ask: Ask, place: int) -> Iterable[tuple[Offer, tuple[Shelf, ...]]]:
+    """The shelves that may serve one option: the same for all asks of one shape."""
+    option = ask.options[place]
+    if ask.shape is None:
+        return _shelves(fleet.shelves(), ask, option)
+    return fleet.serving((ask.shape, place), lambda: tuple(_shelves(fleet.shelves(), ask, option)))
+
+
 def _shelves(
-    shelves: list[Shelf], ask: Ask, option: Option
+    shelves: Iterable[Shelf], ask: Ask, option: Option
 ) -> Iterator[tuple[Offer, tuple[Shelf, ...]]]:
     """Per offer and pool, the shelves that may serve: a gang may spread over classes, not pools.
 
@@ -160,35 +167,76 @@ def _candidate(
     fleet: Fleet, ask: Ask, option: tuple[int, Option], offer: Offer, shelves: tuple[Shelf, ...]
 ) -> _Candidate | None:
     """The tightest (or emptiest) nodes over these shelves, enough for the gang, with their rank."""
-    place, opt = option
+    opt = option[1]
+    if opt.nodes == 1 and ask.objective != "spread":
+        one = _tightest(fleet, ask, opt, shelves)
+        found = [one] if one is not None else []
+    else:
+        found = _nodes(fleet, ask, opt, shelves)
+    if len(found) < opt.nodes:
+        return None
+    free, name, shelf, _ = found[0]
+    micro = _micro(fleet, ask, opt, offer, found)
+    rank: tuple[int | str, ...] = (
+        *_rank(ask, option, offer, micro, free),
+        name,
+        shelf.pool,
+        offer.model,
+    )
+    return _Candidate(
+        rank, opt, offer, tuple(f[2] for f in found), tuple(f[3] for f in found), micro
+    )
+
+
+_Found = tuple[int, str, Shelf, Node]
+"""How good a node is (less is better), its name, the shelf it is on, the node."""
+
+
+def _tightest(fleet: Fleet, ask: Ask, option: Option, shelves: tuple[Shelf, ...]) -> _Found | None:
+    """The one node that nearly every request is about: without lists, and without sorting."""
+    best: _Found | None = None
+    for shelf in shelves:
+        first = fleet.tightest(shelf, option.cards)
+        if first is None:
+            continue
+        free, node = first
+        if not _fits(fleet, ask, option, shelf, node):
+            fitting = fleet.fitting(shelf, option.cards)
+            other = next((n for n in fitting if _fits(fleet, ask, option, shelf, n)), None)
+            if other is None:
+                continue
+            free, node = fleet.free_count(other, shelf), other
+        if best is None or (free, node.name) < best[:2]:
+            best = (free, node.name, shelf, node)
+    return best
+
+
+def _nodes(fleet: Fleet, ask: Ask, option: Option, shelves: tuple[Shelf, ...]) -> list[_Found]:
+    """The tightest (or emptiest) nodes over these shelves, at most as many as the gang needs."""
     spread = ask.objective == "spread"
-    found: list[tuple[int, str, Shelf, Node]] = []
+    found: list[_Found] = []
     for shelf in shelves:
         enough = 0
-        for node in fleet.fitting(shelf, opt.cards, emptiest=spread):
-            if _fits(fleet, ask, opt, shelf, node):
+        for node in fleet.fitting(shelf, option.cards, emptiest=spread):
+            if _fits(fleet, ask, option, shelf, node):
                 free = fleet.free_count(node, shelf)
                 found.append((-free if spread else free, node.name, shelf, node))
                 enough += 1
-            if enough == opt.nodes:
+            if enough == option.nodes:
                 break
-    if len(found) < opt.nodes:
-        return None
     found.sort(key=lambda item: item[:2])
-    found = found[: opt.nodes]
-    nodes = tuple(node for *_, node in found)
-    micro = sum(
+    return found[: option.nodes]
+
+
+def _micro(fleet: Fleet, ask: Ask, option: Option, offer: Offer, found: list[_Found]) -> int:
+    """What these would deliver together; cores differ from device to device, cards do not."""
+    if not offer.per_core:
+        return offer.rating_micro * option.cards * len(found)
+    return sum(
         device_micro(offer, device)
-        for free, _, shelf, node in found
-        for device in _devices(fleet, ask, opt, shelf, node)
+        for _, _, shelf, node in found
+        for device in _devices(fleet, ask, option, shelf, node)
     )
-    rank: tuple[int | str, ...] = (
-        *_rank(ask, (place, opt), offer, micro, found[0][0]),
-        nodes[0].name,
-        found[0][2].pool,
-        offer.model,
-    )
-    return _Candidate(rank, opt, offer, tuple(f[2] for f in found), nodes, micro)
 
 
 def _fits(fleet: Fleet, ask: Ask, option: Option, shelf: Shelf, node: Node) -> bool:

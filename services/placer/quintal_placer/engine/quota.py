@@ -7,7 +7,7 @@ cards whatever the class. The debit is the rating's value of what was granted.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 Scope = Literal["class", "family", "model"]
 
@@ -61,6 +61,9 @@ class Usage:
     cards: int = 0
 
 
+NOTHING: Final = Usage()
+
+
 @dataclass(slots=True)
 class Quotas:
     """Counters of all tenants, and their caps."""
@@ -87,7 +90,7 @@ class Quotas:
 
     def usage(self, meter: Meter) -> Usage:
         """What is held under a meter."""
-        return self.used.get(meter) or Usage()
+        return self.used.get(meter, NOTHING)
 
     def defined(self, tenant: str, workload_class: str) -> bool:
         """Whether the tenant has a cap on this class: without one nothing is granted."""
@@ -98,20 +101,31 @@ class Quotas:
 
     def exceeded(self, holding: Holding) -> Excess | None:
         """The first cap that this would pass, the narrowest first; none if all hold."""
-        meters = set(_meters(holding))
         found: list[Excess] = []
         for limit in self.limits.get(holding.tenant, ()):
-            if limit.meter not in meters:
+            if not _counts(limit.meter, holding):
                 continue
-            usage = self.usage(limit.meter)
+            usage = self.used.get(limit.meter, NOTHING)
             if limit.micro is not None:
                 used, wanted, top = usage.micro, holding.micro, limit.micro
             else:
                 used, wanted, top = usage.cards, holding.cards, limit.cards or 0
             if used + wanted > top:
                 found.append(Excess(limit, used, wanted, used + wanted - top))
+        if not found:
+            return None
         order = ("model", "family", "class")
-        return min(found, key=lambda e: order.index(e.limit.meter.scope), default=None)
+        return min(found, key=lambda e: order.index(e.limit.meter.scope))
+
+
+def _counts(meter: Meter, holding: Holding) -> bool:
+    """Whether the meter is one of `_meters(holding)`, without making them."""
+    _, its, scope, name = meter
+    if its != holding.workload_class and (its or scope == "class"):
+        return False
+    return name == (
+        holding.model if scope == "model" else holding.family if scope == "family" else ""
+    )
 
 
 def _meters(holding: Holding) -> tuple[Meter, ...]:
