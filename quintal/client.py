@@ -24,6 +24,7 @@ from quintal.contracts import (
     catalog,
     placement,
     portability as portable,
+    reports,
     subjects,
     usage as metered,
 )
@@ -259,6 +260,10 @@ class Client:
     async def verify(self, ask: metered.VerifyAsk | None = None) -> metered.Verified:
         """Hold the fold against the census and the store."""
         return await self._ask(subjects.VERIFY, ask or metered.VerifyAsk(), timeout_s=120)
+
+    async def report(self, ask: reports.ReportAsk) -> reports.Report:
+        """Capacity, granted and used over time, and what each model's units cost."""
+        return await self._ask(subjects.REPORT, ask, timeout_s=60)
 
     async def bill(self, month: str, tenant: str | None = None) -> bills.Bill:
         """A tenant's bill of a month such as `2026-11`; a tenant's own without a name."""

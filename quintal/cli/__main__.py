@@ -79,7 +79,7 @@ TABLE: Final[dict[str, tuple[str, str]]] = {
     "rate": ("units", "Show what a model is worth, and what that rests on."),
     "convert": ("units", "Add cards up in standard units."),
     "calibrate": ("", "Measure a device here, and propose its rating."),
-    "report": ("report", "Show reports: cost and use by generation."),
+    "report": ("report", "Write use and cost as a page; show cost by generation."),
     "probe": ("", "Show what an agent sees here, or in a captured output."),
     "version": ("about", "Print the version."),
 }
@@ -138,7 +138,7 @@ def _application(argv: list[str]) -> typer.Typer:
     for name, (module, line) in TABLE.items():
         found = _load(name, module) if name == called else _stub
         if isinstance(found, typer.Typer):
-            app.add_typer(found, name=name, help=line)
+            app.add_typer(found, name=name)
         elif found is not None:
             app.command(name, help=inspect.getdoc(found) if name == called else line)(found)
     return app
@@ -187,6 +187,9 @@ def _load(name: str, module: str) -> Callable[..., Any] | typer.Typer | None:
         for info in found.registered_commands:
             assert info.callback is not None, "typer registers functions"
             info.callback = with_options(info.callback)
+        group = found.registered_callback
+        if group and group.callback and group.invoke_without_command is True:
+            group.callback = with_options(group.callback)
         return found
     return with_options(found)
 

@@ -1,40 +1,120 @@
-"""`report generations`: what each generation costs for what it delivers."""
+"""`report`: use and cost as one page of HTML; `report generations`: what each generation costs."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from quintal.cli import render, session
+from quintal.cli.choices import chosen
+from quintal.cli.page import Facts, page
 from quintal.cli.render import Table
 from quintal.cli.usage import From, To, instant, instant_ms
 from quintal.clock import SystemClock
 from quintal.contracts.catalog import DocumentsAsk
 from quintal.contracts.documents import Catalog
 from quintal.contracts.placement import Capacity, FleetAsk
-from quintal.contracts.usage import SummaryAsk, UsageSummary
+from quintal.contracts.reports import Report, ReportAsk
+from quintal.contracts.subjects import Role
+from quintal.contracts.usage import GroupBy, SummaryAsk, UsageSummary
 from quintal.conversion import class_of
+from quintal.errors import SetupError
 from quintal.generations import Generation, generations as figures
 from quintal.units import CLASSES, unit_name
 
 if TYPE_CHECKING:
     from quintal.client import Client
 
-DAY_MS = 86_400_000
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+PAGE = Path("quintal-report.html")
 
 HARDLY = Decimal("0.1")
 """Per cent of use below which the cost of a used unit says nothing but that."""
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+HOURLY_DAYS_MAX = 4
+"""A page over more days than these shows days."""
+
+app = typer.Typer(rich_markup_mode=None)
 
 
-@app.callback()
-def _group() -> None:
-    """Reports over the fleet, its cost, and its use."""
+@app.callback(invoke_without_command=True)
+def report(
+    context: typer.Context,
+    from_: From = None,
+    to: To = None,
+    out: Annotated[
+        Path,
+        typer.Option("--out", help="Where it is written, over what is there."),
+    ] = PAGE,
+) -> None:
+    """Write use and cost as one page that a browser opens from disk: plots, and their numbers.
+
+    Usage by tenant and class, what a unit costs by vendor, capacity, granted and used; a tenant's
+    page shows its own use. Without --from: the last seven days. `report generations` is a table.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    speaker, now = session.speaker(), SystemClock().now_ms()
+    span = _span(from_, to, now)
+
+    async def gathered(client: Client) -> Facts:
+        begun = span[0] if from_ else await _first_use(client, span)
+        return await _facts(client, speaker, (begun, span[1]))
+
+    facts = session.ask(gathered, speaker, patience_s=90)
+    text = page(replace(facts, asker=chosen.principal or str(speaker), made_at_ms=now))
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as exc:
+        raise SetupError(f"writing {out}") from exc
+    line = f"wrote {out.absolute()} ({len(text.encode()) // 1024} KiB): open it in a browser"
+    told = {"page": str(out.absolute()), "from_ms": facts.span[0], "to_ms": facts.span[1]}
+    render.show(told, line=line)
+
+
+async def _first_use(client: Client, span: tuple[int, int]) -> int:
+    """Where nobody said from when: the first hour in which anything was used."""
+    found = await client.usage(SummaryAsk(from_ms=span[0], to_ms=span[1], by=("hour",)))
+    first = min((instant_ms(row.group["hour"]) or 0 for row in found.rows), default=0)
+    return max(span[0], first)
+
+
+async def _facts(client: Client, speaker: Role, span: tuple[int, int]) -> Facts:
+    start, end = span
+    stretch_ms = HOUR_MS if end - start <= HOURLY_DAYS_MAX * DAY_MS else DAY_MS
+    by: GroupBy = "hour" if stretch_ms == HOUR_MS else "day"
+
+    async def fleet() -> Report | None:
+        if speaker is Role.TENANT:
+            return None
+        return await client.report(ReportAsk(from_ms=start, to_ms=end, stretch_ms=stretch_ms))
+
+    over_time, by_vendor, seen = await asyncio.gather(
+        client.usage(SummaryAsk(from_ms=start, to_ms=end, by=(by, "tenant"))),
+        client.usage(SummaryAsk(from_ms=start, to_ms=end, by=("vendor",))),
+        fleet(),
+    )
+    # The page ends where something is known, not in the future of a span that goes on.
+    known = over_time.watermark_ms or end
+    return Facts(
+        "", 0, (start, min(end, max(known, start + 1))), stretch_ms, over_time, by_vendor, seen
+    )
+
+
+def _span(from_: str | None, to: str | None, now_ms: int) -> tuple[int, int]:
+    end = instant_ms(to) or now_ms
+    start = instant_ms(from_)
+    start = end - 7 * DAY_MS if start is None else start
+    if start >= end:
+        raise typer.BadParameter("--from must lie before --to")
+    return start, end
 
 
 @app.command()
@@ -51,12 +131,7 @@ def generations(
     workload_class = class_of(class_)
     if workload_class is None:
         raise typer.BadParameter(f"{class_!r} is no class: there are {', '.join(CLASSES)}")
-    end = instant_ms(to) or SystemClock().now_ms()
-    start = instant_ms(from_)
-    start = end - 7 * DAY_MS if start is None else start
-    if start >= end:
-        raise typer.BadParameter("--from must lie before --to")
-
+    start, end = _span(from_, to, SystemClock().now_ms())
     catalog, capacity, usage = session.ask(
         lambda client: _gather(client, start, end, pool), session.speaker()
     )

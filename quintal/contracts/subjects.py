@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
 from pydantic import Field, TypeAdapter
 
-from quintal.contracts import bills, catalog, ledger, nodes, placement, portability, usage
+from quintal.contracts import bills, catalog, ledger, nodes, placement, portability, reports, usage
 from quintal.contracts.message import Message, Refusal
 
 PREFIX: Final = "quintal.v1"
@@ -347,6 +347,10 @@ VERIFY: Final = _request(
 TELEMETRY_ROWS: Final = _request(
     "usage.{principal}.telemetry", usage.TelemetryAsk, usage.TelemetryRows, _OPERATOR, _METER,
     "Minute rollups of a reading.",
+)  # fmt: skip
+REPORT: Final = _request(
+    "usage.{principal}.report", reports.ReportAsk, reports.Report, _PEOPLE, _METER,
+    "Capacity, granted and used over time, and what each model's units cost.",
 )  # fmt: skip
 BILL: Final = _request(
     "usage.{principal}.bill", bills.BillAsk, bills.Bill, _OUTSIDERS, _METER,

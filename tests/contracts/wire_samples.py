@@ -32,6 +32,7 @@ KNOWN: dict[str, Any] = {
     "unit_hours": "1.500000",
     "unit_seconds": "5400.000000",
     "text": "kind: Tenant",
+    "stretch_ms": 3_600_000,
 }
 LEFT_OUT = {
     ("PlaceAsk", "alternatives"),
@@ -95,7 +96,7 @@ def _model(kind: type[BaseModel]) -> dict[str, Any]:
 
 def _value(name: str, kind: Any) -> Any:  # noqa: PLR0911 - a case per sort of type
     origin, args = get_origin(kind), get_args(kind)
-    if name in KNOWN and kind is str:
+    if name in KNOWN and kind is type(KNOWN[name]):
         return KNOWN[name]
     if origin is Annotated:
         return _value(name, args[0])

@@ -52,6 +52,7 @@ def quintal(command: str, data: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "quintal.cli", *shlex.split(command)[1:]],
         env={**os.environ, "QUINTAL_DATA": str(data)},
+        cwd=data.parent,
         capture_output=True,
         text=True,
         timeout=60,
@@ -67,6 +68,7 @@ def test_the_tour_does_what_it_says(data: Path) -> None:
         wanted = REFUSED if "--nodes 2" in command else 0
         assert done.returncode == wanted, f"{command}: {done.stdout}{done.stderr}"
         assert done.stdout or done.stderr
+    assert "STU-hours by tenant" in (data.parent / "quintal-report.html").read_text()
 
 
 def test_the_raw_client_places_and_releases(data: Path, tmp_path: Path) -> None:

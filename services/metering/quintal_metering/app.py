@@ -89,6 +89,7 @@ async def _work(
     await front.serve(subjects.SLICES, handlers.slices, **bounds)
     await front.serve(subjects.VERIFY, handlers.verify, **bounds)
     await front.serve(subjects.TELEMETRY_ROWS, handlers.telemetry, **bounds)
+    await front.serve(subjects.REPORT, handlers.report, **bounds)
     await front.serve(subjects.BILL, counter.bill, **bounds)
     await front.serve(subjects.QUOTE, counter.quote, **bounds)
     await front.serve(subjects.RERATE, counter.rerate, **bounds)

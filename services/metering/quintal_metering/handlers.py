@@ -11,6 +11,7 @@ import logging
 from pathlib import Path
 
 from quintal.bus import Caller
+from quintal.contracts.reports import STRETCHES_MAX, Report, ReportAsk
 from quintal.contracts.subjects import Role
 from quintal.contracts.usage import (
     Slices,
@@ -28,6 +29,7 @@ from quintal.units import MS_PER_HOUR
 from quintal_metering.engine import Engine
 from quintal_metering.facts import hour_of
 from quintal_metering.meter import Meter
+from quintal_metering.overviews import FleetOverTime, ModelsCosts, stretches, unit_costs
 from quintal_metering.queries import Minutes, SliceRows, Span, StoredLeases, Sums
 from quintal_metering.summing import open_slices, told, totals, usage_rows
 from quintal_metering.verifying import Findings, verify
@@ -134,6 +136,17 @@ class Handlers(Desk):
             raise AssertionError("verify found nothing to say")
         return found.answer()
 
+    async def report(self, caller: Caller, ask: ReportAsk) -> Report:
+        """The whole fleet over time, as far as hours are closed."""
+        self.only(caller, Role.OPERATOR, Role.FINANCE)
+        start, end = hours(ask.from_ms, ask.to_ms)
+        if (ask.to_ms - ask.from_ms) // ask.stretch_ms > STRETCHES_MAX:
+            raise Refused(
+                Code.INVALID_REQUEST,
+                f"at most {STRETCHES_MAX} stretches: take longer ones, or a shorter span",
+            )
+        return await self.engine.call(self._reported, start or 0, end or 0, ask.stretch_ms)
+
     async def telemetry(self, caller: Caller, ask: TelemetryAsk) -> TelemetryRows:
         """Minute rollups."""
         self.only(caller, Role.OPERATOR)
@@ -160,6 +173,19 @@ class Handlers(Desk):
             sequence=meter.state.sequence,
             rows=usage_rows(by, found),
             restated=any(int(row["adjustments"]) for row in stored),
+        )
+
+    def _reported(self, start: int, end: int, stretch_ms: int) -> Report:
+        self.settled()
+        state, ask = self.meter.state, self.meter.store.ask
+        end = max(start, min(end, state.hour_ms or start))
+        return Report(
+            from_ms=start,
+            to_ms=end,
+            stretch_ms=stretch_ms,
+            sequence=state.sequence,
+            fleet=stretches(ask(FleetOverTime(start, end, stretch_ms))),
+            costs=unit_costs(ask(ModelsCosts(start, end))),
         )
 
     def _listed(self, span: Span, limit: int) -> Slices:
