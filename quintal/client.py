@@ -8,6 +8,9 @@ asked again, under the same request id, until `patience_s` is over: while nobody
 takes over in about two seconds) and while a service says `overloaded`. Every request may be asked
 twice: the id decides, or the state that it asks for is reached already.
 
+Reads are answered by any placer, each saying the sequence of the ledger that it reflects; a client
+never reads behind what it has seen, its own writes least of all.
+
 `SyncClient` is the same for code that knows no event loop.
 """
 
@@ -53,6 +56,8 @@ class Client:
     def __init__(self, bus: Bus, *, patience_s: float = PATIENCE_S) -> None:
         self.bus = bus
         self._patience_s = patience_s
+        self._seen = 0
+        """The newest sequence of the ledger that an answer reflected: no read goes back of it."""
 
     @classmethod
     async def connect(
@@ -82,10 +87,13 @@ class Client:
         """
         loop = asyncio.get_running_loop()
         give_up = loop.time() + self._patience_s
-        try_s = _FIRST_TRY_S if Role.PLACER_FRONT in request.answerers else timeout_s
+        placer = Role.PLACER_FRONT in request.answerers
+        try_s = _FIRST_TRY_S if placer else timeout_s
+        if isinstance(ask, placement.ReadAsk) and ask.at_least_sequence is None and self._seen:
+            ask = ask.model_copy(update={"at_least_sequence": self._seen})
         while True:
             try:
-                return await self.bus.ask(request, ask, timeout_s=min(try_s, timeout_s))
+                answer = await self.bus.ask(request, ask, timeout_s=min(try_s, timeout_s))
             except BusUnavailable:
                 wait_s = _AGAIN_S
                 try_s *= 2
@@ -98,6 +106,10 @@ class Client:
                 wait_s = int(inner.get("retry_after_ms", RETRY_AFTER_MS)) / 1000
                 if loop.time() + wait_s > give_up:
                     raise
+            else:
+                if placer:
+                    self._seen = max(self._seen, getattr(answer, "sequence", 0))
+                return answer
             await asyncio.sleep(wait_s)
 
     # --- placement: a tenant's own ------------------------------------------------------------
@@ -195,8 +207,10 @@ class Client:
         """Leases of all tenants, or of the one that `ask` names."""
         return await self._ask(subjects.ALL_LEASES, ask or placement.ListAsk(), timeout_s=15)
 
-    async def explain_any(self, request_id: str, tenant: str) -> placement.Explanation:
-        """Why a tenant's request got what it got, with nothing left out."""
+    async def explain_any(
+        self, request_id: str, tenant: str | None = None
+    ) -> placement.Explanation:
+        """Why any tenant's request got what it got, with nothing left out."""
         ask = placement.ExplainAsk(request_id=request_id, tenant=tenant)
         return await self._ask(subjects.EXPLAIN_ANY, ask)
 

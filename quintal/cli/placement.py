@@ -289,10 +289,12 @@ def _devices(devices: tuple[LeaseDevice, ...]) -> str:
 
 def explain(
     request_id: Annotated[str, typer.Argument(help="The request's id.")],
-    tenant: Annotated[str | None, typer.Option(help="Whose request it was.")] = None,
+    tenant: Annotated[
+        str | None, typer.Option(help="Whose request it was; else the newest of this id.")
+    ] = None,
 ) -> None:
     """Say why a request got what it got: a tenant for its own, an operator for any."""
-    if session.speaker() is Role.TENANT or tenant is None:
+    if session.speaker() is Role.TENANT:
         chosen.tenant = tenant or chosen.tenant
         answer = session.ask_as_tenant(lambda client: client.explain(request_id))
     else:

@@ -22,7 +22,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, TypeAdapter
 
-from quintal.contracts.message import BigInt, Event, Message, UnixMs, recorded
+from quintal.contracts.message import BigInt, Event, Message, Refusal, UnixMs, recorded
 from quintal.contracts.nodes import DeviceHealth, RawDevice, Stack, Topology
 from quintal.contracts.placement import AdoptAsk, LeaseDevice, PlaceAsk
 
@@ -434,3 +434,7 @@ class DecisionRecord(Event):
     candidates: int = 0
     reasons: dict[str, int] = Field(default_factory=dict)
     catalog_revision: int = 0
+    refusal: Refusal | None = None
+    """The whole of it, for `explain` after a takeover; a grant is explained from the ledger."""
+    request: RecordedPlace | None = None
+    """What was refused."""

@@ -114,14 +114,21 @@ class CancelAsk(Ask):
     request_id: RequestId
 
 
-class GetAsk(Ask):
+class ReadAsk(Ask):
+    """A question that changes nothing; a placer that leads answers it, or one that stands by."""
+
+    at_least_sequence: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    """Only an answer that reflects this much of the ledger: the sequence of one's last write."""
+
+
+class GetAsk(ReadAsk):
     """One lease, by its id or by the request's."""
 
     lease: str | None = None
     request_id: RequestId | None = None
 
 
-class ListAsk(Ask):
+class ListAsk(ReadAsk):
     """The leases that the asker may see, newest first."""
 
     states: tuple[str, ...] = ("queued", "granted", "bound", "ending")
@@ -130,7 +137,7 @@ class ListAsk(Ask):
     """For an operator: only this tenant's."""
 
 
-class ExplainAsk(Ask):
+class ExplainAsk(ReadAsk):
     """Why a request got what it got; kept under its request id."""
 
     request_id: RequestId
@@ -188,7 +195,8 @@ class Lease(Answer):
     ttl_ms: DurationMs = 0
     expires_at: str = ""
     """For display only; act on `ttl_ms`."""
-    expires_in_ms: int = 0
+    expires_in_ms: int | None = None
+    """None where it ended, and where a standby answers: renewals are the leader's alone."""
     notice_in_ms: int | None = None
     bind: Literal["wait", "none"] = "wait"
     adopted: bool = False
@@ -326,7 +334,7 @@ class EndAdoptedAsk(Ask):
     reason: str = ""
 
 
-class FleetAsk(Ask):
+class FleetAsk(ReadAsk):
     """The fleet as the placer holds it; all filters must hold."""
 
     vendor: str | None = None
@@ -435,6 +443,8 @@ class QuotaRow(Answer):
     cap: str
     limit: str
     used: str
+    """Of a budget, a live lease's part runs to its deadline; a standby, which does not hear
+    renewals, takes one ttl from now for it."""
     over_by: str | None = None
 
 
@@ -446,7 +456,7 @@ class QuotaView(Answer):
     sequence: int = 0
 
 
-class QuotaAsk(Ask):
+class QuotaAsk(ReadAsk):
     """The caps of the asking tenant; an operator names one, or gets all."""
 
     tenant: str | None = None

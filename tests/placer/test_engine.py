@@ -7,6 +7,7 @@ from collections import Counter
 from quintal.contracts import ledger
 from quintal.contracts.message import Refusal
 from quintal.contracts.nodes import DeviceHealth
+from quintal_placer import redaction
 from tests.placer.site import AT_MS, Site, inventory, models, only, quota
 from tests.placer.world import cards, doc, model
 
@@ -206,11 +207,13 @@ def test_a_closed_pool_is_used_by_its_tenants_and_named_to_nobody_else() -> None
     )
     refused = site.refused("ml")
     assert refused.verdict == "never_fits"
-    said = refused.model_dump_json()
+    assert refused.reasons[0].names == ("n1",), "an operator sees all"
+    said = redaction.for_tenant(site.state.catalog, "ml", refused).model_dump_json()
     assert "secret" not in said
     assert "n1" not in said
     assert site.granted("bio").devices[0].node == "n1"
-    assert "bio" not in site.refused("ml").model_dump_json()
+    said = redaction.for_tenant(site.state.catalog, "ml", site.refused("ml")).model_dump_json()
+    assert "bio" not in said
 
 
 def test_no_profile_for_cards_falls_back_to_the_cpu() -> None:
@@ -266,6 +269,22 @@ def test_case_d05_a_node_that_is_heard_and_has_said_nothing_is_no_no_match() -> 
     refused = site.refused()
     assert (refused.code.value, refused.verdict) == ("inventory_missing", "not_now")
     assert reasons(refused)["inventory_missing"] == 1
+
+
+def test_a_node_that_nobody_knows_is_said_to_be_none_and_the_one_that_was_meant_is_named() -> None:
+    closed = doc("Pool", "secret", selector={"nodes": ["gpu-02"]}, tenants=["bio"])
+    site = Site(
+        [*models(), *quota("ml"), *quota("bio"), closed],
+        inventory("gpu-01", *cards("gpu-01", "A-80", 2)),
+        inventory("gpu-02", *cards("gpu-02", "A-80", 2)),
+    )
+    refused = site.refused(constraints={"nodes": ["gpu-1"]})
+    assert (refused.code.value, refused.verdict) == ("never_fits", "never_fits")
+    assert refused.message == "there is no node gpu-1; did you mean 'gpu-01'?"
+    refused = site.refused(constraints={"nodes": ["gpu-022"]})
+    assert "gpu-02'" not in refused.message, "it is in a pool that is closed to the asker"
+    site.desk.without_inventory = lambda: ["gpu-1"]
+    assert site.refused(constraints={"nodes": ["gpu-1"]}).code == "inventory_missing"
 
 
 def test_case_d07_quota_that_is_free_is_no_capacity_and_stays_untouched() -> None:

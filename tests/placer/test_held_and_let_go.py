@@ -6,7 +6,7 @@ import pytest
 
 from quintal.contracts import ledger, placement
 from quintal.contracts.nodes import Telemetry
-from quintal_placer import desk, views
+from quintal_placer import explaining, views
 from quintal_placer.adoption import adoption_record
 from quintal_placer.state import request_key
 from quintal_placer.watch import Watch
@@ -153,7 +153,7 @@ def test_a_tenants_request_id_does_not_keep_a_job_of_that_name_from_being_adopte
 
 
 def test_nobody_evicts_what_another_tenant_asked_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk, "EXPLANATIONS_MAX", 3)
+    monkeypatch.setattr(explaining, "EXPLANATIONS_MAX", 3)
     site = a_site()
     site.desk.decide("bio", asked(0))
     for number in range(10):

@@ -13,23 +13,25 @@ from quintal.settings import environment
 from quintal_placer.handlers import Handlers
 from quintal_placer.lead import Placer
 from quintal_placer.ledger import Deposed
+from quintal_placer.limits import TenantLimits
+from quintal_placer.reading import ReadHandlers
 from quintal_placer.settings import load
 
 log = logging.getLogger(__name__)
 
 
-def table(handlers: Handlers) -> tuple[tuple[object, object], ...]:
+def table(handlers: Handlers, reads: ReadHandlers) -> tuple[tuple[object, object], ...]:
     """Subject -> handler: everything outsiders can ask of the placer."""
     return (
         (subjects.PLACE, handlers.place),
         (subjects.RENEW, handlers.renew),
         (subjects.RELEASE, handlers.release),
         (subjects.CANCEL, handlers.cancel),
-        (subjects.GET, handlers.get),
-        (subjects.LIST, handlers.list),
-        (subjects.EXPLAIN, handlers.explain),
+        (subjects.GET, reads.get),
+        (subjects.LIST, reads.leases),
+        (subjects.EXPLAIN, reads.explain),
         (subjects.DRY_RUN, handlers.dry_run),
-        (subjects.QUOTA, handlers.quota),
+        (subjects.QUOTA, reads.quota),
         (subjects.CORDON, handlers.cordon),
         (subjects.UNCORDON, handlers.uncordon),
         (subjects.DRAIN, handlers.drain),
@@ -39,11 +41,11 @@ def table(handlers: Handlers) -> tuple[tuple[object, object], ...]:
         (subjects.ADOPT, handlers.adopt),
         (subjects.END_ADOPTED, handlers.end),
         (subjects.SNAPSHOT, handlers.snapshot),
-        (subjects.FLEET, handlers.fleet),
-        (subjects.CAPACITY, handlers.capacity),
-        (subjects.ALL_LEASES, handlers.all_leases),
-        (subjects.EXPLAIN_ANY, handlers.explain_any),
-        (subjects.ALL_QUOTAS, handlers.all_quotas),
+        (subjects.FLEET, reads.fleet),
+        (subjects.CAPACITY, reads.capacity),
+        (subjects.ALL_LEASES, reads.all_leases),
+        (subjects.EXPLAIN_ANY, reads.explain_any),
+        (subjects.ALL_QUOTAS, reads.all_quotas),
     )
 
 
@@ -55,8 +57,8 @@ async def run(stop: asyncio.Event) -> int:
         await Bus.connect(settings.front) as front,
     ):
         placer = Placer(settings, back, SystemClock())
-        handlers = Handlers(placer)
-        for request, handler in table(handlers):
+        limits = TenantLimits(settings.rate_per_s, settings.in_flight_max)
+        for request, handler in table(Handlers(placer, limits), ReadHandlers(placer, limits)):
             await front.serve(
                 request,  # type: ignore[arg-type]
                 handler,  # type: ignore[arg-type]

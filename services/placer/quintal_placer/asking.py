@@ -259,7 +259,7 @@ def translate(market: Market, tenant: str, ask: PlaceAsk) -> tuple[Ask, Terms] |
         options=options,
         objective=_objective(ask, profile),
         pools=frozenset(where.pools),
-        closed_pools=frozenset(_closed(catalog, tenant)),
+        closed_pools=frozenset(closed_pools(catalog, tenant)),
         tainted_pools=frozenset(
             name
             for name, pool in catalog.pools.items()
@@ -296,7 +296,8 @@ def _objective(ask: PlaceAsk, profile: ProfileSpec | None) -> Objective:
     return "cheapest" if objective == "commitment_first" else objective
 
 
-def _closed(catalog: Catalog, tenant: str) -> Iterable[str]:
+def closed_pools(catalog: Catalog, tenant: str) -> Iterable[str]:
+    """Pools that this tenant may not use."""
     return (
         name for name, pool in catalog.pools.items() if pool.tenants and tenant not in pool.tenants
     )

@@ -17,9 +17,10 @@ from quintal.contracts.placement import PlaceAsk
 from quintal.errors import Code
 from quintal_placer import agents
 from quintal_placer.agents import Agents, Bound, NotBound, Unclear
-from quintal_placer.desk import Decided, Desk
+from quintal_placer.desk import Desk
 from quintal_placer.ends import Deadlines
 from quintal_placer.engine.leases import State
+from quintal_placer.explaining import Decided
 from quintal_placer.state import Lease
 from quintal_placer.tasks import report
 

@@ -96,11 +96,16 @@ def told(budget: Budget, used: int, wanted: int) -> Refusal:
     )
 
 
-def rows(state: PlacerState, tenant: str, at_ms: int) -> Iterator[placement.QuotaRow]:
-    """A tenant's budgets, and what the month holds of them."""
+def rows(
+    state: PlacerState, tenant: str, at_ms: int, *, renewed: bool = False
+) -> Iterator[placement.QuotaRow]:
+    """A tenant's budgets, and what the month holds of them.
+
+    `renewed`: as if every live lease had just been renewed, for who hears no renewals.
+    """
     quota = state.catalog.quotas.get(tenant)
     for budget in quota.budgets if quota else ():
-        used = state.this_month(tenant, budget.workload_class, at_ms)
+        used = state.this_month(tenant, budget.workload_class, at_ms, renewed=renewed)
         excess = used - _limit(budget)
         yield placement.QuotaRow(
             tenant=tenant,

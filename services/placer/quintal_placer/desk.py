@@ -7,17 +7,17 @@ Whoever is not told yet has been promised nothing.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from quintal.contracts import ledger, placement
-from quintal.contracts.message import Refusal
+from quintal.contracts.message import Message, Refusal
 from quintal.contracts.placement import LeaseDevice, PlaceAsk
 from quintal.errors import Code, Owner
+from quintal.names import meant
 from quintal.units import PARTS
-from quintal_placer import asking, budgets, views
+from quintal_placer import asking, budgets, explaining, views
 from quintal_placer.announcer import Announcer
 from quintal_placer.asking import Market, Terms
 from quintal_placer.engine import placing
@@ -25,21 +25,12 @@ from quintal_placer.engine.asks import Ask, Offer
 from quintal_placer.engine.fleet import Device
 from quintal_placer.engine.placing import Chosen, NothingNow
 from quintal_placer.engine.why import Cause, Why, barred, why
+from quintal_placer.explaining import Decided, Explanations, Kept
 from quintal_placer.ledger import LedgerWriter
 from quintal_placer.settings import Settings
 from quintal_placer.state import Lease, PlacerState
 
-EXPLANATIONS_MAX: Final = 1_000
-"""Kept for each tenant."""
-
-Answer = TypeVar(
-    "Answer",
-    placement.Lease,
-    placement.Leases,
-    placement.QuotaView,
-    placement.Fleet,
-    placement.Capacity,
-)
+Answer = TypeVar("Answer", bound=Message)
 """Answers that name the ledger's sequence that they reflect."""
 
 TOKEN_BITS: Final = 32
@@ -47,26 +38,17 @@ TOKEN_BITS: Final = 32
 
 WHYS_MAX: Final = 1_000
 
-Decided = tuple[Ask, Terms, Chosen]
-"""What was asked of the engine, what a grant freezes, and what the engine chose."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """What an explanation is made from."""
-
-    decided: Decided | Refusal
-    at_ms: int
-    revision: int
-    causes: tuple[Cause, ...]
-    """Where software keeps out what else would do."""
-
 
 class Desk:
     """What all acts of a leader share. Made when this placer takes the lead."""
 
     def __init__(
-        self, settings: Settings, state: PlacerState, writer: LedgerWriter, announcer: Announcer
+        self,
+        settings: Settings,
+        state: PlacerState,
+        writer: LedgerWriter,
+        announcer: Announcer,
+        explanations: Explanations | None = None,
     ) -> None:
         self.settings = settings
         self.state = state
@@ -74,8 +56,7 @@ class Desk:
         self._announcer = announcer
         self._market = Market.at(state.catalog, writer.now_ms())
         self._count = 0
-        self._explanations: dict[str, OrderedDict[str, _Kept]] = {}
-        """Tenant -> request id -> what was decided, the oldest first: nobody evicts another's."""
+        self.explanations = Explanations() if explanations is None else explanations
         self.ledger_full = False
         self.without_inventory: Callable[[], Sequence[str]] = tuple
         """Nodes that are heard and have not said what they have."""
@@ -182,11 +163,31 @@ class Desk:
                 at_ms=self.writer.now_ms(),
             )
         if outcome.excess is None:
-            told = views.refusal(self._why(ask), ask.closed_pools)
-            return views.with_missing(told, len(self.without_inventory()))
+            told = views.refusal(self._why(ask))
+            missing = self.without_inventory()
+            unknown = self._no_such_nodes(ask, missing)
+            if unknown:
+                return told.model_copy(update={"message": unknown})
+            return views.with_missing(told, missing)
         refusal = views.over_quota(outcome.excess)
-        told = views.refusal(self._why(ask, refusal.code), ask.closed_pools)
+        told = views.refusal(self._why(ask, refusal.code))
         return refusal.model_copy(update={"reasons": told.reasons})
+
+    def _no_such_nodes(self, ask: Ask, missing: Sequence[str]) -> str:
+        """What to say where none of the nodes that are asked for is known; else nothing.
+
+        The one that was probably meant is named where the tenant could be given something there.
+        """
+        nodes = self.state.fleet.nodes
+        if not ask.nodes or any(name in nodes or name in missing for name in ask.nodes):
+            return ""
+        names = sorted(ask.nodes)
+        open_to_it = [
+            name
+            for name, node in nodes.items()
+            if any(device.pool not in ask.closed_pools for device in node.devices.values())
+        ]
+        return f"there is no node {', '.join(names)}{meant(names[0], open_to_it)}"
 
     @staticmethod
     def no_quota(tenant: str, workload_class: str) -> Refusal:
@@ -221,36 +222,17 @@ class Desk:
     def _explain(self, tenant: str, ask: PlaceAsk, decided: Decided | Refusal) -> None:
         """Keep what explains it. Most are never asked for, so that no words are made yet."""
         causes: tuple[Cause, ...] = ()
-        if not isinstance(decided, Refusal) and ask.workload is not None:
+        request = b""
+        if isinstance(decided, Refusal):
+            request = ask.model_dump_json(exclude_defaults=True).encode()
+        elif ask.workload is not None:
             causes = barred(self.state.fleet, decided[0])
-        kept = _Kept(decided, self.writer.now_ms(), self.state.adopted[0], causes)
-        its = self._explanations.setdefault(tenant, OrderedDict())
-        its[ask.request_id] = kept
-        its.move_to_end(ask.request_id)
-        while len(its) > EXPLANATIONS_MAX:
-            its.popitem(last=False)
+        kept = Kept(decided, self.writer.now_ms(), self.state.adopted[0], causes, request)
+        self.explanations.keep(tenant, ask.request_id, kept)
 
     def explanation(self, tenant: str, request_id: str) -> placement.Explanation | None:
-        """Why this request got what it got; none where nobody remembers it."""
-        its = self._explanations.get(tenant)
-        kept = its.get(request_id) if its else None
-        if kept is None:
-            return None
-        told = _explanation(request_id, kept.decided, kept.at_ms, kept.revision)
-        if kept.causes:
-            return told.model_copy(update={"reasons": views.reasons(kept.causes)})
-        return told
-
-    def explanation_of_any(
-        self, request_id: str, tenant: str | None
-    ) -> placement.Explanation | None:
-        """The newest of any tenant, or of this one."""
-        found = [
-            (its[request_id].at_ms, whose)
-            for whose, its in self._explanations.items()
-            if request_id in its and tenant in {None, whose}
-        ]
-        return self.explanation(max(found)[1], request_id) if found else None
+        """Why this request got what it got, whole; none where nobody knows it."""
+        return explaining.found(self.state, self.explanations, tenant, request_id)
 
     def next(self) -> tuple[str, int]:
         """A lease id and a fencing token, both newer than any before."""
@@ -327,7 +309,7 @@ class Desk:
         """
         before_ms = self.writer.now_ms()
         update: dict[str, int] = {"sequence": await self.writer.barrier()}
-        left_ms: int = getattr(answer, "expires_in_ms", 0)  # of a lease: less by the wait
+        left_ms: int | None = getattr(answer, "expires_in_ms", None)  # of a lease: less by the wait
         if left_ms:
             update["expires_in_ms"] = max(0, left_ms - (self.writer.now_ms() - before_ms))
         return answer.model_copy(update=update)
@@ -367,45 +349,4 @@ def lease_device(device: Device, offer: Offer) -> LeaseDevice:
         rating_version=offer.rating_version,
         provenance=offer.provenance,
         memory_bytes=device.memory_bytes,
-    )
-
-
-def _explanation(
-    request_id: str,
-    decided: Decided | Refusal,
-    at_ms: int,
-    revision: int,
-) -> placement.Explanation:
-    if isinstance(decided, Refusal):
-        return placement.Explanation(
-            request_id=request_id,
-            verdict=decided.verdict or "refused",
-            at=views.iso(at_ms),
-            catalog_revision=revision,
-            summary=f"{decided.code}: {decided.message}",
-            reasons=decided.reasons,
-            details=decided.details,
-        )
-    ask, _, chosen = decided
-    where = tuple(
-        f"{pick.node}: {', '.join(str(device.index) for device in pick.devices)}"
-        for pick in chosen.picks
-    )
-    return placement.Explanation(
-        request_id=request_id,
-        verdict="placed",
-        at=views.iso(at_ms),
-        catalog_revision=revision,
-        chosen=where,
-        summary=(
-            f"{chosen.offer.model} in pool {chosen.pool}, by objective {ask.objective}, "
-            f"of {chosen.candidates} that would do"
-        ),
-        details={
-            "objective": ask.objective,
-            "candidates": chosen.candidates,
-            "units_micro": chosen.micro,
-            "option": ask.options.index(chosen.option),
-            "provenance": chosen.offer.provenance,
-        },
     )

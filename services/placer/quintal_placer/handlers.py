@@ -9,8 +9,7 @@ from typing import TypeVar
 from quintal.bus import Caller
 from quintal.contracts import ledger, placement
 from quintal.contracts.message import Message, Refusal
-from quintal.errors import Code
-from quintal_placer import operations, views
+from quintal_placer import operations, redaction
 from quintal_placer.lead import Placer
 from quintal_placer.limits import TenantLimits
 from quintal_placer.promises import Promises
@@ -20,12 +19,12 @@ R = TypeVar("R", bound=Message)
 
 
 class Handlers:
-    """One method per verb. A placer that does not lead is silent."""
+    """One method per verb that changes something. A placer that does not lead is silent."""
 
-    def __init__(self, placer: Placer) -> None:
+    def __init__(self, placer: Placer, limits: TenantLimits) -> None:
         self._placer = placer
         self._state = placer.state
-        self._limits = TenantLimits(placer.settings.rate_per_s, placer.settings.in_flight_max)
+        self._limits = limits
 
     # --- placement ----------------------------------------------------------------------------
 
@@ -37,9 +36,10 @@ class Handlers:
         begin_s = loop.time()
 
         answer = await self._within_limits(caller, lambda p: p.place(caller.principal, ask))
-        if answer is not None:
-            self._record(caller, ask, answer, int((loop.time() - begin_s) * 1e6))
-        return answer
+        if answer is None:
+            return None
+        self._record(caller, ask, answer, int((loop.time() - begin_s) * 1e6))
+        return self._redacted(caller, answer)
 
     async def dry_run(
         self, caller: Caller, ask: placement.PlaceAsk
@@ -49,69 +49,28 @@ class Handlers:
         async def act(promises: Promises) -> placement.Verdict:
             return promises.dry_run(caller.principal, ask)
 
-        return await self._within_limits(caller, act)
+        return self._redacted(caller, await self._within_limits(caller, act))
 
     async def renew(
         self, caller: Caller, ask: placement.RenewAsk
     ) -> placement.Lease | Refusal | None:
         """One ttl more."""
-        return await self._within_limits(caller, lambda p: p.renew(caller.principal, ask))
+        answer = await self._within_limits(caller, lambda p: p.renew(caller.principal, ask))
+        return self._redacted(caller, answer)
 
     async def release(
         self, caller: Caller, ask: placement.ReleaseAsk
     ) -> placement.Lease | Refusal | None:
         """Over."""
-        return await self._within_limits(caller, lambda p: p.release(caller.principal, ask))
+        answer = await self._within_limits(caller, lambda p: p.release(caller.principal, ask))
+        return self._redacted(caller, answer)
 
     async def cancel(
         self, caller: Caller, ask: placement.CancelAsk
     ) -> placement.Lease | Refusal | None:
         """Take a queued request back."""
-        return await self._within_limits(caller, lambda p: p.cancel(caller.principal, ask))
-
-    async def get(self, caller: Caller, ask: placement.GetAsk) -> placement.Lease | Refusal | None:
-        """One lease of the caller's."""
-
-        async def act(promises: Promises) -> placement.Lease | Refusal:
-            lease = promises.find(caller.principal, ask)
-            if lease is None:
-                return _not_found(ask.lease or ask.request_id or "nothing named")
-            return await promises.desk.told(promises.desk.view(lease))
-
-        return await self._within_limits(caller, act)
-
-    async def list(
-        self, caller: Caller, ask: placement.ListAsk
-    ) -> placement.Leases | Refusal | None:
-        """The caller's leases."""
-
-        async def act(promises: Promises) -> placement.Leases:
-            return await self._leases(promises, ask, caller.principal)
-
-        return await self._within_limits(caller, act)
-
-    async def explain(
-        self, caller: Caller, ask: placement.ExplainAsk
-    ) -> placement.Explanation | Refusal | None:
-        """Why the caller's request got what it got."""
-
-        async def act(promises: Promises) -> placement.Explanation | Refusal:
-            found = promises.desk.explanation(caller.principal, ask.request_id)
-            return found or _not_found(f"request {ask.request_id}")
-
-        return await self._within_limits(caller, act)
-
-    async def quota(
-        self, caller: Caller, _: placement.QuotaAsk
-    ) -> placement.QuotaView | Refusal | None:
-        """The caller's caps."""
-
-        async def act(promises: Promises) -> placement.QuotaView:
-            return await promises.desk.told(
-                views.quota_view(self._state, caller.principal, self._now_ms())
-            )
-
-        return await self._within_limits(caller, act)
+        answer = await self._within_limits(caller, lambda p: p.cancel(caller.principal, ask))
+        return self._redacted(caller, answer)
 
     # --- operations ---------------------------------------------------------------------------
 
@@ -202,53 +161,6 @@ class Handlers:
         )
         return placement.Done(message=message, sequence=sequence)
 
-    async def fleet(self, _: Caller, ask: placement.FleetAsk) -> placement.Fleet | Refusal | None:
-        """Nodes and devices."""
-        promises = await self._placer.confirm()
-        if promises is None:
-            return None
-        fleet = views.fleet_view(self._state, ask, now_ms=self._now_ms(), sequence=0)
-        skew = self._placer.watch.skew_ms
-        nodes = tuple(
-            node.model_copy(update={"clock_skew_ms": skew.get(node.node)}) for node in fleet.nodes
-        )
-        return await promises.desk.told(fleet.model_copy(update={"nodes": nodes}))
-
-    async def capacity(
-        self, _: Caller, ask: placement.FleetAsk
-    ) -> placement.Capacity | Refusal | None:
-        """The fleet in standard units."""
-        promises = await self._placer.confirm()
-        if promises is None:
-            return None
-        return await promises.desk.told(views.capacity_view(self._state, ask, 0))
-
-    async def all_leases(
-        self, _: Caller, ask: placement.ListAsk
-    ) -> placement.Leases | Refusal | None:
-        """Leases of all tenants, or of one."""
-        promises = await self._placer.confirm()
-        return None if promises is None else await self._leases(promises, ask, ask.tenant)
-
-    async def explain_any(
-        self, _: Caller, ask: placement.ExplainAsk
-    ) -> placement.Explanation | Refusal | None:
-        """Why any tenant's request got what it got."""
-        promises = await self._placer.confirm()
-        if promises is None:
-            return None
-        found = promises.desk.explanation_of_any(ask.request_id, ask.tenant)
-        return found or _not_found(f"request {ask.request_id}")
-
-    async def all_quotas(
-        self, _: Caller, ask: placement.QuotaAsk
-    ) -> placement.QuotaView | Refusal | None:
-        """Caps of all tenants, or of one."""
-        promises = await self._placer.confirm()
-        if promises is None:
-            return None
-        return await promises.desk.told(views.quota_view(self._state, ask.tenant, self._now_ms()))
-
     # --- what they share ----------------------------------------------------------------------
 
     async def _within_limits(
@@ -257,17 +169,21 @@ class Handlers:
         promises = await self._placer.confirm()
         if promises is None:
             return None
-        wait_ms = self._limits.enter(caller.principal, asyncio.get_running_loop().time())
-        if wait_ms is not None:
-            return Refusal(
-                code=Code.OVERLOADED,
-                message="too many requests of this tenant at once",
-                details={"retry_after_ms": wait_ms},
-            )
+        tenant = caller.principal
+        refused = self._limits.refusal(tenant, asyncio.get_running_loop().time())
+        if refused is not None:
+            return refused
         try:
-            return await act(promises)
+            answer = await act(promises)
         finally:
-            self._limits.leave(caller.principal)
+            self._limits.leave(tenant)
+        return answer
+
+    def _redacted(self, caller: Caller, answer: R | None) -> R | Refusal | None:
+        """Nothing of another's is in it (law 13)."""
+        if answer is None:
+            return None
+        return redaction.for_tenant(self._state.catalog, caller.principal, answer)
 
     async def _operate(
         self,
@@ -286,17 +202,6 @@ class Handlers:
             sequence = await self._durable()
         message = "done" if records else "it was so already"
         return placement.Done(message=message, nodes=nodes, sequence=sequence)
-
-    async def _leases(
-        self, promises: Promises, ask: placement.ListAsk, tenant: str | None
-    ) -> placement.Leases:
-        found = [
-            lease
-            for lease in reversed(self._state.leases.values())
-            if lease.state in ask.states and tenant in {None, lease.tenant}
-        ][: ask.limit]
-        leases = tuple(promises.desk.view(lease) for lease in found)
-        return await promises.desk.told(placement.Leases(leases=leases))
 
     async def _durable(self) -> int:
         """Wait until what a reader is shown is in the ledger; gives its sequence."""
@@ -328,9 +233,7 @@ class Handlers:
                 micros=micros,
                 reasons={r.code.value: r.count for r in refusal.reasons} if refusal else {},
                 catalog_revision=self._state.adopted[0],
+                refusal=refusal,
+                request=ask if refusal else None,
             )
         )
-
-
-def _not_found(what: str) -> Refusal:
-    return Refusal(code=Code.NOT_FOUND, message=f"there is no {what}")

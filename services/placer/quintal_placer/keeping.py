@@ -41,10 +41,15 @@ class Readers:
 
     def standby_within(self, seconds: float, now_s: float) -> bool:
         """Whether a standby was heard lately."""
-        return any(
-            reader != METERING and now_s - heard_s <= seconds
+        return bool(self.standbys_within(seconds, now_s))
+
+    def standbys_within(self, seconds: float, now_s: float) -> list[str]:
+        """The standbys that were heard lately."""
+        return [
+            reader
             for reader, (_, heard_s) in self._heard.items()
-        )
+            if reader != METERING and now_s - heard_s <= seconds
+        ]
 
     def behind_all(self, now_s: float) -> int | None:
         """The sequence that every reader that counts has behind it; none where that is unknown."""

@@ -14,8 +14,9 @@ import contextlib
 import gc
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeVar
 
 from pydantic import ValidationError
 
@@ -24,11 +25,16 @@ from quintal.catalog_reader import CatalogReader
 from quintal.clock import Clock, SteadyClock
 from quintal.contracts import ledger, placement, subjects
 from quintal.contracts.documents import Catalog
+from quintal.contracts.message import Message, Refusal
 from quintal.errors import BusUnavailable, QuintalError
-from quintal_placer import facts, keeping, snapshots
+from quintal_placer import facts, keeping, sharing, snapshots
 from quintal_placer.agents import Agents
 from quintal_placer.announcer import Announcer
+from quintal_placer.asking import Market
 from quintal_placer.assurance import Assurance
+from quintal_placer.decided import DecidedBefore
+from quintal_placer.explaining import Explanations
+from quintal_placer.instant import Instant
 from quintal_placer.ledger import STALL_S, STREAM, Deposed, LedgerWriter, claim
 from quintal_placer.promises import Promises
 from quintal_placer.settings import Settings
@@ -37,6 +43,11 @@ from quintal_placer.tasks import report
 from quintal_placer.watch import RECORDS_AT_ONCE, Watch
 
 log = logging.getLogger(__name__)
+
+R = TypeVar("R", bound=Message)
+
+HEARD_S: Final = 0.5
+"""A placer that was not heard for so long is left no read."""
 
 HOUSEKEEPING_S: Final = 0.2
 SLOW_BEATS: Final = 25
@@ -76,6 +87,13 @@ class Placer:
         self._readers = keeping.Readers()
         self._purge_at_s = clock.monotonic_s()
         self._keeping: asyncio.Task[None] | None = None
+        self.explanations = Explanations()
+        self.decided = DecidedBefore(back, self.explanations)
+        self._market = Market.at(self.state.catalog, 0)
+        self._heard_leader = ""
+        self._following = asyncio.Lock()
+        """Held while the ledger is read, and while the lead is taken."""
+        self._looks = 0
         self.promises: Promises | None = None
         self.writer: LedgerWriter | None = None
         self.ready = asyncio.Event()
@@ -165,12 +183,14 @@ class Placer:
             if not self._back.connected:
                 self._heard_beat_s = self._clock.monotonic_s()
             elif self._nobody_leads():
-                await self._catch_up()
-                if self._nobody_leads() and await self._take_over():
-                    return True
+                async with self._following:
+                    await self._catch_up()
+                    if self._nobody_leads() and await self._take_over():
+                        return True
             else:
-                await self._catch_up()
-                await self._maybe_snapshot()
+                async with self._following:
+                    await self._catch_up()
+                    await self._maybe_snapshot()
                 await self._say_position()
         except BusUnavailable as exc:
             log.warning("following the ledger: %s", exc)
@@ -199,6 +219,62 @@ class Placer:
         message = placement.Position(reader=self.settings.writer, sequence=self.position)
         await self._back.publish(subjects.POSITION, message, reader=self.settings.writer)
 
+    # --- reads --------------------------------------------------------------------------------
+
+    def answers(self, reply: str) -> bool:
+        """Whether a read that is to be answered there is ours, of all placers that live."""
+        if not self.ready.is_set():
+            return False
+        now_s = self._clock.monotonic_s()
+        others = self._readers.standbys_within(HEARD_S, now_s)
+        if self.writer is None and now_s - self._heard_beat_s <= HEARD_S and self._heard_leader:
+            others.append(self._heard_leader)
+        return sharing.mine(self.settings.writer, others, reply)
+
+    async def read(
+        self, make: Callable[[Instant], R | Refusal], at_least: int = 0
+    ) -> R | Refusal | None:
+        """What `make` gives of the ledger as it is now; none (silence) where we cannot know."""
+        if self.writer is None:
+            return await self._read_standing_by(make, at_least)
+        promises = await self.confirm()
+        if promises is None:
+            return None
+        answer = make(self._instant(promises.desk.market, leads=True))
+        return answer if isinstance(answer, Refusal) else await promises.desk.told(answer)
+
+    async def _read_standing_by(
+        self, make: Callable[[Instant], R | Refusal], at_least: int
+    ) -> R | Refusal | None:
+        """After a look that began when the question was there: many questions share one."""
+        wanted = self._looks + 1
+        try:
+            async with self._following:
+                if self._looks < wanted and self.writer is None:
+                    self._looks += 1
+                    await self._catch_up()
+        except (BusUnavailable, Deposed) as exc:
+            log.warning("reading as a standby: %s", exc)
+            return None
+        if self.writer is not None or self.position < at_least:
+            return None
+        now_ms = max(self._clock.now_ms(), self.state.at_ms)
+        if not self._market.serves(self.state.catalog, now_ms):
+            self._market = Market.at(self.state.catalog, now_ms)
+        return make(self._instant(self._market, leads=False))
+
+    def _instant(self, market: Market, *, leads: bool) -> Instant:
+        writer = self.writer
+        return Instant(
+            state=self.state,
+            market=market,
+            explanations=self.explanations,
+            now_ms=writer.now_ms() if writer else max(self._clock.now_ms(), self.state.at_ms),
+            sequence=writer.sequence if writer else self.position,
+            leads=leads,
+            skew_ms=self.watch.skew_ms,
+        )
+
     # --- leading ------------------------------------------------------------------------------
 
     async def _lead(self, stop: asyncio.Event) -> None:
@@ -206,7 +282,9 @@ class Placer:
         writing = asyncio.create_task(self.writer.run())
         announcing = asyncio.create_task(self.announcer.run())
         beating = asyncio.create_task(self._beats_out())
-        promises = Promises(self.settings, self.state, self.writer, self._agents, self.announcer)
+        promises = Promises(
+            self.settings, self.state, self.writer, self._agents, self.announcer, self.explanations
+        )
         try:
             housekeeping = asyncio.create_task(self._housekeeping(promises))
             stopping = asyncio.create_task(stop.wait())
@@ -252,7 +330,7 @@ class Placer:
     def _on_beat(self, beat: placement.PlacerBeat, _: tuple[str, ...]) -> None:
         """A leader's: a standby stays quiet. Our own, come back; or, after ours, another's."""
         if self.writer is None:
-            self._heard_beat_s = self._clock.monotonic_s()
+            self._heard_beat_s, self._heard_leader = self._clock.monotonic_s(), beat.writer
         elif beat.epoch > self.state.epoch:
             self._assurance.doubt()
         elif beat.writer == self.settings.writer and beat.epoch == self.state.epoch:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from quintal.contracts.message import Refusal
+from quintal.errors import Code
+
 
 @dataclass(slots=True)
 class _Bucket:
@@ -33,6 +36,17 @@ class TenantLimits:
         bucket.tokens -= 1
         bucket.in_flight += 1
         return None
+
+    def refusal(self, tenant: str, now_s: float) -> Refusal | None:
+        """As `enter`: none lets in; else what a tenant that asks too much is told."""
+        wait_ms = self.enter(tenant, now_s)
+        if wait_ms is None:
+            return None
+        return Refusal(
+            code=Code.OVERLOADED,
+            message="too many requests of this tenant at once",
+            details={"retry_after_ms": wait_ms},
+        )
 
     def leave(self, tenant: str) -> None:
         """A request that `enter` let in is answered."""

@@ -21,6 +21,7 @@ from quintal_placer.binding import Binding
 from quintal_placer.desk import Desk
 from quintal_placer.ends import Deadlines, Ends, acknowledged_records
 from quintal_placer.engine.leases import LIVE, State
+from quintal_placer.explaining import Explanations
 from quintal_placer.ledger import LedgerWriter
 from quintal_placer.settings import Settings
 from quintal_placer.state import Lease, PlacerState, digest, request_key
@@ -39,8 +40,9 @@ class Promises:
         writer: LedgerWriter,
         hands: Agents,
         announcer: Announcer,
+        explanations: Explanations | None = None,
     ) -> None:
-        self.desk = Desk(settings, state, writer, announcer)
+        self.desk = Desk(settings, state, writer, announcer, explanations)
         deadlines = Deadlines(self.desk)
         self.binding = Binding(self.desk, hands, deadlines)
         self.ends = Ends(self.desk, hands, deadlines)
@@ -302,13 +304,6 @@ class Promises:
         elif lease.state is State.ENDING:
             self.desk.commit(list(acknowledged_records(lease, self._writer.now_ms(), "operator")))
         return await self.desk.told(self.desk.view(lease))
-
-    def find(self, tenant: str, ask: placement.GetAsk) -> Lease | None:
-        """By lease or by request id, of this tenant alone."""
-        if ask.lease is not None:
-            return self.desk.own(tenant, ask.lease)
-        named = ask.request_id or ""
-        return self.desk.by_request(tenant, named) or self.desk.by_request(tenant, f"adopt/{named}")
 
 
 def _over_budget(beyond: tuple[Budget, dict[str, str]]) -> Refusal:

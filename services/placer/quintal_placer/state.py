@@ -404,13 +404,26 @@ class PlacerState:
         stretch = Stretch(micro_of(lease), lease.bound_ms, effective_ms)
         self.spent.add(lease.tenant, lease.granted.workload_class, stretch)
 
-    def this_month(self, tenant: str, workload_class: str, at_ms: int, apart: str = "") -> int:
+    def this_month(
+        self,
+        tenant: str,
+        workload_class: str,
+        at_ms: int,
+        apart: str = "",
+        *,
+        renewed: bool = False,
+    ) -> int:
         """Micro-units x ms of the calendar month of `at_ms`, live leases to their deadlines.
 
-        `apart` is a lease that is not counted: one that is about to be given other devices.
+        `apart` is a lease that is not counted: one that is about to be given other devices. With
+        `renewed` each is taken to last one ttl from now at least, as a takeover would give it.
         """
         live = (
-            Stretch(micro_of(lease), lease.bound_ms or lease.granted_ms, lease.deadline_ms)
+            Stretch(
+                micro_of(lease),
+                lease.bound_ms or lease.granted_ms,
+                max(lease.deadline_ms, at_ms + lease.ttl_ms) if renewed else lease.deadline_ms,
+            )
             for lease in self.live_of.get(tenant, {}).values()
             if lease.granted is not None
             and lease.granted.workload_class == workload_class

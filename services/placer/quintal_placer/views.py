@@ -1,12 +1,11 @@
 """What the placer shows of its state, to whom. Pure.
 
-An operator sees all; a tenant sees its own leases, its own caps, and of a refusal the names of
-nodes only in pools that are open to it.
+All is made whole here, as an operator sees it; what a tenant may see of it is `redaction`'s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -21,7 +20,7 @@ from quintal_placer import budgets, environment
 from quintal_placer.asking import Market
 from quintal_placer.engine.fleet import Device, Node
 from quintal_placer.engine.quota import Excess, Limit
-from quintal_placer.engine.why import Cause, Why
+from quintal_placer.engine.why import NAMES_MAX, Cause, Why
 from quintal_placer.state import Lease, PlacerState
 
 _OWNERS = {
@@ -41,9 +40,15 @@ def iso(at_ms: int) -> str:
 
 
 def lease_view(
-    state: PlacerState, market: Market, lease: Lease, *, now_ms: int, sequence: int
+    state: PlacerState,
+    market: Market,
+    lease: Lease,
+    *,
+    now_ms: int,
+    sequence: int,
+    leads: bool = True,
 ) -> placement.Lease:
-    """A lease as its tenant sees it."""
+    """A lease as its tenant sees it; who does not lead does not know when it was renewed."""
     granted = lease.granted
     live = lease.closed_ms is None and lease.ending_ms is None
     known: dict[str, Any] = {
@@ -57,7 +62,7 @@ def lease_view(
     }
     if lease.lease in state.queue:
         known["queue_place"] = _place(state, lease)
-    if live:
+    if live and (leads or granted is None):
         known["expires_at"] = iso(lease.deadline_ms)
         known["expires_in_ms"] = max(0, lease.deadline_ms - now_ms)
     if granted is None:
@@ -141,18 +146,16 @@ def terms_of(lease: Lease) -> list[pricing.Terms]:
     return list(groups.values())
 
 
-def reasons(
-    causes: Iterable[Cause], closed_pools: frozenset[str] = frozenset()
-) -> tuple[Reason, ...]:
-    """Causes as their asker may see them: no node named in a pool that is closed to it."""
+def reasons(causes: Iterable[Cause]) -> tuple[Reason, ...]:
+    """Causes on the wire, whole; what a tenant may see of them `redaction` says."""
     return tuple(
         Reason(
             code=Code(cause.code),
             message=cause.message,
             owner=_owner(cause),
             count=cause.count,
-            pool="" if cause.pool in closed_pools else cause.pool,
-            names=() if cause.pool in closed_pools or not cause.pool else cause.names,
+            pool=cause.pool,
+            names=cause.names,
         )
         for cause in causes
     )
@@ -164,29 +167,30 @@ def _owner(cause: Cause) -> Owner:
     return _OWNERS.get(cause.code, Owner.INFRASTRUCTURE)
 
 
-def refusal(why: Why, closed_pools: frozenset[str] = frozenset()) -> Refusal:
-    """A refusal as its asker may see it: no node named in a pool that is closed to it."""
+def refusal(why: Why) -> Refusal:
+    """A refusal, whole: an operator's."""
     leading = next((cause for cause in why.causes if cause.code == why.code), None)
     return Refusal(
         code=Code(why.code),
         message=why.message,
         owner=_owner(leading) if leading else _OWNERS.get(why.code, Owner.INFRASTRUCTURE),
         verdict="never_fits" if why.never else "not_now",
-        reasons=reasons(why.causes, closed_pools),
+        reasons=reasons(why.causes),
     )
 
 
-def with_missing(refusal: Refusal, count: int) -> Refusal:
+def with_missing(refusal: Refusal, nodes: Sequence[str]) -> Refusal:
     """Nodes that are heard, and whose inventory nobody knows: what they have may yet fit.
 
-    They are in no pool that is known, so that no asker is told their names.
+    They are in no pool that is known, so that no tenant is told their names.
     """
-    if not count:
+    if not nodes:
         return refusal
     reason = Reason(
         code=Code.INVENTORY_MISSING,
         message="nodes that are heard have not said what they have",
-        count=count,
+        count=len(nodes),
+        names=tuple(sorted(nodes)[:NAMES_MAX]),
     )
     update: dict[str, object] = {"reasons": (reason, *refusal.reasons)}
     if refusal.verdict == "never_fits":
@@ -238,7 +242,9 @@ def _amount(limit: Limit, amount: int) -> str:
     return f"{from_micro(amount).normalize():f}" if limit.micro is not None else str(amount)
 
 
-def quota_view(state: PlacerState, tenant: str | None, at_ms: int) -> placement.QuotaView:
+def quota_view(
+    state: PlacerState, tenant: str | None, at_ms: int, *, leads: bool = True
+) -> placement.QuotaView:
     """Caps and budgets, and what is held of them; `over_by` where there is more than that."""
     rows = []
     for name, limits in sorted(state.quotas.limits.items()):
@@ -261,7 +267,7 @@ def quota_view(state: PlacerState, tenant: str | None, at_ms: int) -> placement.
                     over_by=over,
                 )
             )
-        rows += budgets.rows(state, name, at_ms)
+        rows += budgets.rows(state, name, at_ms, renewed=not leads)
     return placement.QuotaView(rows=tuple(rows))
 
 
@@ -302,9 +308,12 @@ def ratings(state: PlacerState, device: Device) -> dict[str, str]:
 
 
 def fleet_view(
-    state: PlacerState, ask: placement.FleetAsk, *, now_ms: int, sequence: int
+    state: PlacerState, ask: placement.FleetAsk, *, now_ms: int | None, sequence: int
 ) -> placement.Fleet:
-    """Nodes with the devices that meet the filters; a node with none only if none were set."""
+    """Nodes with the devices that meet the filters; a node with none only if none were set.
+
+    Without `now_ms` nobody says how long a node is silent: only the leader listens.
+    """
     nodes = []
     filtered = ask.vendor or ask.model or ask.pool
     for name, node in sorted(state.fleet.nodes.items()):
@@ -326,7 +335,7 @@ def fleet_view(
 
 
 def _node_view(
-    state: PlacerState, node: Node, devices: tuple[placement.DeviceView, ...], now_ms: int
+    state: PlacerState, node: Node, devices: tuple[placement.DeviceView, ...], now_ms: int | None
 ) -> placement.NodeView:
     fact = state.facts.get(node.name)
     return placement.NodeView(
@@ -342,7 +351,7 @@ def _node_view(
         memory_bytes=node.memory_bytes,
         drivers=dict(fact.stack.drivers) if fact else {},
         labels=node.labels,
-        silent_ms=max(0, now_ms - node.heard_ms),
+        silent_ms=None if now_ms is None else max(0, now_ms - node.heard_ms),
         devices=devices,
     )
 
