@@ -13,7 +13,7 @@ from quintal.contracts.documents import Budget
 from quintal.contracts.message import Refusal
 from quintal.contracts.placement import PlaceAsk
 from quintal.errors import Code, Owner
-from quintal_placer import budgets, operations, views
+from quintal_placer import budgets, operations, redaction, views
 from quintal_placer.adoption import adoption_record
 from quintal_placer.agents import Agents
 from quintal_placer.announcer import Announcer
@@ -124,7 +124,16 @@ class Promises:
                 queue_place=self.desk.view(lease).queue_place or 1,
                 deadline_in_ms=max(0, lease.deadline_ms - self._writer.now_ms()),
             )
-        if lease.state in {State.FAILED, State.REFUSED}:
+        if lease.state is State.FAILED:
+            # What an agent says is an operator's to read: it may name whoever holds the device.
+            return Refusal(
+                code=Code(lease.reason),
+                message=redaction.AN_AGENT_REFUSED,
+                owner=Owner.INFRASTRUCTURE,
+                verdict="not_now",
+                details={"lease": lease.lease},
+            )
+        if lease.state is State.REFUSED:
             return Refusal(
                 code=Code(lease.reason),
                 message=lease.message,

@@ -25,6 +25,9 @@ HELD_BY: Final = "held_by"
 YOU: Final = "you"
 OTHERS: Final = "held_by_others"
 
+AN_AGENT_REFUSED: Final = "the agents of its nodes refused it, and nothing else fits"
+"""In place of the agent's own words, which are for operators."""
+
 NOT_YOURS: Final = Refusal(code=Code.NOT_FOUND, message="there is no such lease")
 
 
@@ -44,12 +47,22 @@ def eyes(catalog: Catalog, tenant: str) -> Eyes:
 def for_tenant(catalog: Catalog, tenant: str, answer: A) -> A | Refusal:
     """The answer as this tenant may see it; a lease of another's is none."""
     if isinstance(answer, placement.Lease):  # a tenant's own, and by far the most of all answers
-        return answer if answer.tenant == tenant else NOT_YOURS
+        lease: A | Refusal = _lease(tenant, answer)
+        return lease
     cut = _CUTS.get(type(answer))
     if cut is None:
         return answer
     redacted: A = cut(eyes(catalog, tenant), answer)
     return redacted
+
+
+def _lease(tenant: str, lease: Any) -> Any:
+    """An agent's own words may name whoever holds the device."""
+    if lease.tenant != tenant:
+        return NOT_YOURS
+    if lease.state == "failed":
+        return lease.model_copy(update={"reason": AN_AGENT_REFUSED})
+    return lease
 
 
 def _refusal(its: Eyes, refusal: Refusal) -> Refusal:
@@ -78,7 +91,8 @@ def _explanation(its: Eyes, told: placement.Explanation) -> placement.Explanatio
 
 
 def _leases(its: Eyes, found: placement.Leases) -> placement.Leases:
-    own = tuple(lease for lease in found.leases if lease.tenant == its.tenant)
+    told = (_lease(its.tenant, lease) for lease in found.leases)
+    own = tuple(lease for lease in told if lease is not NOT_YOURS)
     return found.model_copy(update={"leases": own})
 
 
