@@ -301,9 +301,7 @@ def test_law_13_no_string_of_one_tenant_occurs_in_any_answer_to_another() -> Non
             max_examples=EXAMPLES, deadline=None, database=None,
             suppress_health_check=list(HealthCheck),
         )  # fmt: skip
-        @given(
-            st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 47)), min_size=6, max_size=18)
-        )
+        @given(st.lists(steps, min_size=6, max_size=16))
         def over_histories(done: list[tuple[str, int]]) -> None:
             runner.run(history(done))
 
