@@ -5,16 +5,17 @@ Pure, and the only place: the placer's truth, and what `quintal probe` shows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from quintal.contracts.documents import (
     AcceleratorModelSpec,
     Catalog,
     MatchRule,
+    PartitionProfile,
     PoolSelector,
     memory_range,
 )
-from quintal.contracts.nodes import RawDevice
+from quintal.contracts.nodes import RawDevice, RawPartition
 
 UNASSIGNED = "unassigned"
 """The pool of a device that no pool's selector takes."""
@@ -36,6 +37,21 @@ def resolve(raw: RawDevice, models: Mapping[str, AcceleratorModelSpec]) -> str |
         return None
     strongest = best[max(best)]
     return next(iter(strongest)) if len(strongest) == 1 else None
+
+
+def partitions(
+    raw: RawDevice, model: str | None, spec: AcceleratorModelSpec | None
+) -> Iterator[tuple[RawPartition, PartitionProfile | None]]:
+    """What the device is cut into, each with its profile; none where no document knows it.
+
+    A tool that calls the whole device a partition (`SPX`) has cut nothing. Profiles are compared
+    without regard to case.
+    """
+    profiles = {profile.name.casefold(): profile for profile in spec.partitions} if spec else {}
+    for part in raw.partitions:
+        profile = profiles.get(part.profile.casefold())
+        if profile is None or profile.model is None or profile.model != model:
+            yield part, profile
 
 
 def _weight(rule: MatchRule, raw: RawDevice) -> int:

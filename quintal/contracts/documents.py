@@ -16,6 +16,7 @@ from quintal.contracts.models import (
     AcceleratorModelSpec,
     EnergyProfileSpec,
     Layout,
+    LegalShares,
     MatchRule,
     PartitionProfile,
     Rating,
@@ -43,6 +44,7 @@ from quintal.contracts.terms import (
     TenantSpec,
 )
 from quintal.contracts.workloads import WorkloadSpec
+from quintal.units import parse_bytes
 
 __all__ = [
     "API_VERSION",
@@ -53,6 +55,7 @@ __all__ = [
     "BoundarySpec",
     "Budget",
     "Cap",
+    "CardGroup",
     "Catalog",
     "CohortMember",
     "CohortSpec",
@@ -61,6 +64,7 @@ __all__ = [
     "Document",
     "EnergyProfileSpec",
     "Layout",
+    "LegalShares",
     "MatchRule",
     "Metadata",
     "NodeNeed",
@@ -75,6 +79,7 @@ __all__ = [
     "QuotaSpec",
     "Rating",
     "RatingSpec",
+    "ShareNeed",
     "Spec",
     "TenantSpec",
     "WorkloadClass",
@@ -85,6 +90,24 @@ __all__ = [
 ]
 
 API_VERSION: Final = "quintal/v1"
+
+
+class ShareNeed(Spec):
+    """A part of one card: it lies on that card alone, and other leases may lie beside it.
+
+    Charged is the greater of compute and memory, as a part of the whole card.
+    """
+
+    compute_milli: Annotated[int, Field(ge=1, le=1000)]
+    """Thousandths of the card's compute."""
+    memory: Annotated[str, Field(max_length=64)] = ""
+    """Of the card's memory, `20GiB`; empty: as much of it as of the compute."""
+
+    @model_validator(mode="after")
+    def _memory_reads(self) -> ShareNeed:
+        if self.memory and parse_bytes(self.memory) <= 0:
+            raise ValueError(f"memory {self.memory}: a share has some, or names none")
+        return self
 
 
 class AcceleratorNeed(Spec):
@@ -100,11 +123,26 @@ class AcceleratorNeed(Spec):
     """All of them."""
     precision: Word = ""
     """Decides which rating applies."""
+    share: ShareNeed | None = None
+    """A part of each card instead of the whole; none: the whole."""
+    partition: Word = ""
+    """A partition of this profile (`3g.40gb`) instead of a card; `cards` counts partitions."""
+    shape: Annotated[str, Field(pattern=r"^(\d{1,4}(x\d{1,4}){0,2})?$")] = ""
+    """A topology that all cards together form, `2x2`; it must be one that the model has."""
 
     @model_validator(mode="after")
-    def _memory_reads(self) -> AcceleratorNeed:
+    def _reads(self) -> AcceleratorNeed:
         memory_range(self.memory)
+        if self.share is not None and self.partition:
+            raise ValueError("a share is of a whole card: give a share or a partition, not both")
         return self
+
+
+class CardGroup(Spec):
+    """Cards of one kind on a node, beside others of the same request."""
+
+    accelerator: AcceleratorNeed
+    cards: Annotated[int, Field(ge=1, le=512)] = 1
 
 
 class NodeNeed(Spec):
@@ -123,6 +161,8 @@ class Alternative(Spec):
     accelerator: AcceleratorNeed
     cards: Annotated[int, Field(ge=1, le=100_000)] = 1
     """On each node."""
+    groups: Annotated[tuple[CardGroup, ...], Field(max_length=8)] = ()
+    """Further cards of other kinds on the same node: a whole card and half of another."""
     nodes: Annotated[int, Field(ge=1, le=10_000)] = 1
     variant: Word = ""
     image: Annotated[str, Field(max_length=512)] = ""

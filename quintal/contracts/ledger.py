@@ -13,7 +13,16 @@ The state of a device, at any instant, is the first of these that holds:
     lost, suspect, cordoned, tainted, disputed, unhealthy, unresolved
     free
 
-Of a leased device only the lease's parts are leased; the rest is `stranded`.
+A lease may hold a part of a device only: a share of it, or partitions of it. Then each held part
+is what its lease makes of it, and the rest of the device is
+
+    of one that is cut      its free partitions: as if no lease held it (`free`, or why not); and
+                            what the layout leaves over, or nobody can name, `partition_overhead`
+    of one that is shared   as if no lease held it, while the smallest legal share still fits;
+                            `stranded` where none does
+
+A device is cut where its record names partitions. One that is held whole, or shared, counts as
+such whatever its partitions; then nothing of these is free.
 """
 
 from __future__ import annotations
@@ -30,6 +39,7 @@ UNAVAILABLE: Final = (
     "binding",
     "releasing",
     "stranded",
+    "partition_overhead",
     "lost",
     "suspect",
     "cordoned",
@@ -128,7 +138,29 @@ class NodeRetired(Record):
     reason: str = ""
 
 
-class DeviceAppeared(Record):
+class PartitionFact(Message):
+    """A partition of a device, resolved as of the adopted catalog."""
+
+    uuid: str
+    profile: str
+    parts: Annotated[int, Field(ge=0, le=1_000_000)]
+    """Of its device; 0 where nobody can say, and then it is not granted."""
+    memory_bytes: int | None = None
+    index: int | None = None
+    missing: bool = False
+    """A lease holds it, and its agent reports it no more: it goes when it is let go."""
+
+
+class Cut(Record):
+    """What of a device can be had apart from the whole of it."""
+
+    smallest_parts: int = 1_000_000
+    """The smallest legal share; the whole where the model is not shared."""
+    partitions: tuple[PartitionFact, ...] = ()
+    """Together at most 1,000,000 parts."""
+
+
+class DeviceAppeared(Cut):
     """A device joined the inventory, resolved and pooled as of the adopted catalog."""
 
     kind: Literal["device_appeared"] = "device_appeared"
@@ -138,7 +170,7 @@ class DeviceAppeared(Record):
     pool: str
 
 
-class DeviceChanged(Record):
+class DeviceChanged(Cut):
     """What the agent says of a known device changed: index, foreign use, name, ..."""
 
     kind: Literal["device_changed"] = "device_changed"
@@ -156,8 +188,8 @@ class DeviceGone(Record):
     uuid: str
 
 
-class DeviceResolved(Record):
-    """Another catalog gave it another model or pool."""
+class DeviceResolved(Cut):
+    """Another catalog gave it another model or pool, or cuts and shares it otherwise."""
 
     kind: Literal["device_resolved"] = "device_resolved"
     node: str

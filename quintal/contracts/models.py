@@ -102,6 +102,25 @@ class Layout(Spec):
     """What the vendor's tool calls it, where the whole device is switched at once: `CPX/NPS4`."""
 
 
+class LegalShares(Spec):
+    """Which parts of one card may be shared out, in thousandths of its compute."""
+
+    smallest_milli: Annotated[int, Field(ge=1, le=1000)]
+    step_milli: Annotated[int, Field(ge=1, le=1000)] = 1
+    """A share is a multiple of it."""
+
+    def allows(self, milli: int) -> bool:
+        """Whether a share of so many thousandths may be asked for."""
+        return milli >= self.smallest_milli and milli % self.step_milli == 0
+
+    def nearest(self, milli: int) -> tuple[int, ...]:
+        """The legal shares next to this one, the smaller first."""
+        legal = [n for n in range(self.smallest_milli, 1001) if self.allows(n)]
+        below = [n for n in legal if n <= milli][-1:]
+        above = [n for n in legal if n > milli][:1]
+        return (*below, *above)
+
+
 class AcceleratorModelSpec(Spec):
     """One accelerator variant: form factor and memory belong to it."""
 
@@ -130,6 +149,8 @@ class AcceleratorModelSpec(Spec):
     """How many of a node one lease may hold; empty: any number."""
     legal_shapes: tuple[str, ...] = ()
     """Topologies that several can be had in, `2x2`, `4x4x4`; empty: the vendor names none."""
+    shares: LegalShares | None = None
+    """Which shares of one device may be given out; none: it is never shared."""
     partitions: tuple[PartitionProfile, ...] = ()
     memory_slices: Annotated[int, Field(ge=0)] = 0
     """Slices that `placements` count in; 0: the device cannot be cut, or not in place."""

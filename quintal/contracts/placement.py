@@ -6,7 +6,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, model_validator
 
-from quintal.contracts.documents import AcceleratorNeed, Alternative, NodeNeed, WorkloadClass
+from quintal.contracts.documents import (
+    AcceleratorNeed,
+    Alternative,
+    CardGroup,
+    NodeNeed,
+    WorkloadClass,
+)
 from quintal.contracts.message import (
     Answer,
     Ask,
@@ -20,6 +26,7 @@ from quintal.contracts.message import (
     UnixMs,
     Word,
 )
+from quintal.units import PARTS
 
 Objective = Literal[
     "cheapest", "fastest", "efficient", "pack", "spread", "ordered", "commitment_first"
@@ -67,6 +74,8 @@ class PlaceAsk(Ask):
     """On each node."""
     nodes: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """A gang: so many nodes, each giving `cards`; whole or nothing."""
+    groups: Annotated[tuple[CardGroup, ...], Field(max_length=8)] = ()
+    """Further cards of other kinds on each of these nodes, in the same lease."""
     node: NodeNeed | None = None
     alternatives: Annotated[tuple[Alternative, ...], Field(max_length=16)] = ()
     constraints: Constraints = Field(default_factory=Constraints)
@@ -92,6 +101,8 @@ class PlaceAsk(Ask):
                 raise ValueError("without a profile, give an accelerator or alternatives")
         if self.alternatives and (self.cards is not None or self.nodes is not None):
             raise ValueError("alternatives have counts of their own: leave cards and nodes out")
+        if self.groups and (self.alternatives or self.workload is not None):
+            raise ValueError("groups stand in each alternative: leave them out of the request")
         return self
 
 
@@ -155,12 +166,30 @@ class LeaseDevice(Answer):
     model: str
     pool: str
     parts: int = 1_000_000
+    """Of the device that are held: what conservation counts."""
     partition: str | None = None
+    """The uuid of the partition, where one is held and not the device."""
+    partition_profile: str = ""
     rating_micro: int
-    """Micro-units of the lease's class that the whole device delivers, frozen at the grant."""
+    """Micro-units of the lease's class that the whole device delivers, frozen at the grant; of a
+    partition with a rating of its own, what that partition delivers."""
+    charged_parts: int | None = None
+    """Parts that the rating is taken with; none: `parts`. A partition with a rating of its own is
+    a whole by itself: 1,000,000."""
     rating_version: str = "1"
     provenance: str = ""
     memory_bytes: int | None = None
+    """Of what is held: the device's, the partition's, the share's."""
+
+    @property
+    def charged(self) -> int:
+        """Parts that the rating is taken with."""
+        return self.parts if self.charged_parts is None else self.charged_parts
+
+    @property
+    def units_micro(self) -> int:
+        """Micro-units of the lease's class that this delivers."""
+        return self.rating_micro * self.charged // PARTS
 
 
 LeaseState = Literal[

@@ -36,7 +36,7 @@ def measure(nodes: int, seed: int) -> tuple[float, float, int]:
             devices = [device for pick in chosen.picks for device in pick.devices]
             holding = Holding(
                 ask.tenant, ask.workload_class, chosen.offer.family, chosen.offer.model,
-                len(devices), chosen.micro,
+                sum(piece.parts for pick in chosen.picks for piece in pick.pieces), chosen.micro,
             )  # fmt: skip
             quotas.add(holding)
             for device in devices:

@@ -167,8 +167,8 @@ def _quota_is_recounted(state: PlacerState) -> None:
         if lease.state in LIVE:
             for holding in state.holdings(lease):
                 fresh.add(holding)
-    found = {meter: (usage.micro, usage.cards) for meter, usage in state.quotas.used.items()}
-    due = {meter: (usage.micro, usage.cards) for meter, usage in fresh.used.items()}
+    found = {meter: (usage.micro, usage.parts) for meter, usage in state.quotas.used.items()}
+    due = {meter: (usage.micro, usage.parts) for meter, usage in fresh.used.items()}
     assert found == due, f"law 4: counted {found}, held {due}"
 
 

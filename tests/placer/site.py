@@ -9,6 +9,7 @@ from quintal.contracts import ledger, nodes, placement
 from quintal.contracts.documents import Catalog, Document
 from quintal.contracts.message import Refusal
 from quintal.settings import Access
+from quintal.units import PARTS
 from quintal_placer import facts
 from quintal_placer.desk import Desk
 from quintal_placer.settings import Settings
@@ -104,7 +105,7 @@ class Site:
     def used(self, tenant: str = "ml") -> dict[str, tuple[int, int]]:
         """Model -> (cards, micro-units) that count against the tenant's quota in train_llm."""
         return {
-            meter.name: (usage.cards, usage.micro)
+            meter.name: (usage.parts // PARTS, usage.micro)
             for meter, usage in self.state.quotas.used.items()
             if (meter.tenant, meter.workload_class, meter.scope) == (tenant, "train_llm", "model")
         }

@@ -6,6 +6,7 @@ import pytest
 
 from quintal.contracts import ledger, placement
 from quintal.contracts.nodes import Telemetry
+from quintal.units import PARTS
 from quintal_placer import explaining, views
 from quintal_placer.adoption import adoption_record
 from quintal_placer.state import request_key
@@ -71,7 +72,7 @@ def test_case_g05_the_debit_follows_the_live_set() -> None:
     for count in (8, 3, 5, 8, 1):
         lease = site.granted(cards=count, accelerator=only("a-80")).lease
         counted = {meter.scope: usage for meter, usage in site.state.quotas.used.items()}
-        assert counted["class"].cards == count
+        assert counted["class"].parts == count * PARTS
         site.apply(
             ledger.LeaseEnding(at_ms=AT_MS, lease=lease, reason="released", effective_ms=AT_MS),
             ledger.NodeReleased(at_ms=AT_MS, lease=lease, node="n1", by="agent"),

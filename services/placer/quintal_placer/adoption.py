@@ -17,8 +17,9 @@ from quintal.units import from_micro
 from quintal_placer import views
 from quintal_placer.desk import Desk, lease_device
 from quintal_placer.engine.asks import Offer
-from quintal_placer.engine.fleet import Device
+from quintal_placer.engine.devices import Device
 from quintal_placer.engine.leases import State
+from quintal_placer.engine.pieces import Piece
 from quintal_placer.state import Lease
 
 
@@ -85,10 +86,10 @@ def _taken(
 ) -> LeaseDevice | Refusal:
     if device is None:
         return Refusal(code=Code.NOT_FOUND, message=f"{node} has no device {name}")
-    if device.holder is not None:
+    if device.holders:
         return Refusal(
             code=Code.CONFLICT,
-            message=f"{device.uuid} is held by lease {device.holder}",
+            message=f"{device.uuid} is held by lease {', '.join(device.holders)}",
             owner=Owner.INFRASTRUCTURE,
         )
     rating = desk.state.catalog.rating(device.model or "", workload_class)
@@ -98,9 +99,11 @@ def _taken(
             message=f"{device.model or device.name} has no rating in {workload_class}",
             owner=Owner.CATALOG,
         )
-    micro = rating.micro * (device.cores if rating.per == "core" else 1)
-    offer = Offer(device.model or "", "", device.kind, micro, rating.version, rating.provenance)
-    return lease_device(device, offer)
+    offer = Offer(
+        device.model or "", "", device.kind, rating.micro, rating.version, rating.provenance,
+        per_core=rating.per == "core",
+    )  # fmt: skip
+    return lease_device(Piece(device, offer))
 
 
 def _within_quota(

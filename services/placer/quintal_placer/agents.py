@@ -10,7 +10,6 @@ from quintal.bus import Bus
 from quintal.contracts import nodes, subjects
 from quintal.contracts.message import Refusal
 from quintal.errors import BusUnavailable, ProtocolError, Unanswered
-from quintal.units import PARTS
 from quintal_placer import environment
 from quintal_placer.engine.leases import LIVE
 from quintal_placer.state import Lease, PlacerState
@@ -113,7 +112,7 @@ def bound_lease(lease: Lease, node: str) -> nodes.BoundLease:
                 memory_bytes=device.memory_bytes,
                 parts=device.parts,
                 partition=device.partition,
-                units_micro=device.rating_micro * device.parts // PARTS,
+                units_micro=device.units_micro,
             )
             for device in devices
         ),

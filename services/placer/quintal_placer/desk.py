@@ -16,13 +16,12 @@ from quintal.contracts.message import Message, Refusal
 from quintal.contracts.placement import LeaseDevice, PlaceAsk
 from quintal.errors import Code, Owner
 from quintal.names import meant
-from quintal.units import PARTS
 from quintal_placer import asking, budgets, explaining, views
 from quintal_placer.announcer import Announcer
 from quintal_placer.asking import Market, Terms
 from quintal_placer.engine import placing
-from quintal_placer.engine.asks import Ask, Offer
-from quintal_placer.engine.fleet import Device
+from quintal_placer.engine.asks import Ask
+from quintal_placer.engine.pieces import Piece, device_micro
 from quintal_placer.engine.placing import Chosen, NothingNow
 from quintal_placer.engine.why import Cause, Why, barred, why
 from quintal_placer.explaining import Decided, Explanations, Kept
@@ -326,17 +325,12 @@ class Desk:
 
 
 def _lease_devices(chosen: Chosen) -> tuple[LeaseDevice, ...]:
-    return tuple(
-        lease_device(
-            device, replace(chosen.offer, rating_micro=placing.device_micro(chosen.offer, device))
-        )
-        for pick in chosen.picks
-        for device in pick.devices
-    )
+    return tuple(lease_device(piece) for pick in chosen.picks for piece in pick.pieces)
 
 
-def lease_device(device: Device, offer: Offer) -> LeaseDevice:
-    """A device as a lease names it, its rating frozen."""
+def lease_device(piece: Piece) -> LeaseDevice:
+    """What is given of a device as a lease names it, its rating frozen."""
+    device, part = piece.device, piece.partition
     return LeaseDevice(
         node=device.node,
         uuid=device.uuid,
@@ -344,9 +338,12 @@ def lease_device(device: Device, offer: Offer) -> LeaseDevice:
         vendor=device.vendor,
         model=device.model or "",
         pool=device.pool,
-        parts=PARTS,
-        rating_micro=offer.rating_micro,
-        rating_version=offer.rating_version,
-        provenance=offer.provenance,
-        memory_bytes=device.memory_bytes,
+        parts=piece.parts,
+        partition=part.uuid if part else None,
+        partition_profile=part.profile if part else "",
+        charged_parts=None if piece.charged == piece.parts else piece.charged,
+        rating_micro=device_micro(piece.offer, device),
+        rating_version=piece.offer.rating_version,
+        provenance=piece.offer.provenance,
+        memory_bytes=piece.memory_bytes,
     )

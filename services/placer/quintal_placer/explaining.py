@@ -16,9 +16,11 @@ from typing import Any, Final
 from quintal.contracts import ledger, placement
 from quintal.contracts.message import Refusal
 from quintal.contracts.placement import PlaceAsk
+from quintal.units import PARTS
 from quintal_placer import asking, redaction, views
 from quintal_placer.asking import Market, Terms
 from quintal_placer.engine.asks import Ask
+from quintal_placer.engine.pieces import Piece
 from quintal_placer.engine.placing import Chosen
 from quintal_placer.engine.why import Cause
 from quintal_placer.state import Lease, PlacerState
@@ -134,8 +136,7 @@ def of_decision(request_id: str, kept: Kept) -> placement.Explanation:
         )
     ask, _, chosen = decided
     where = tuple(
-        f"{pick.node}: {', '.join(str(device.index) for device in pick.devices)}"
-        for pick in chosen.picks
+        f"{pick.node}: {', '.join(_piece(piece) for piece in pick.pieces)}" for pick in chosen.picks
     )
     return placement.Explanation(
         request_id=request_id,
@@ -214,3 +215,11 @@ def holders(state: PlacerState, ask: Ask) -> dict[str, int]:
             whose = state.leases[device.holder].tenant
             counts[whose] = counts.get(whose, 0) + 1
     return dict(sorted(counts.items()))
+
+
+def _piece(piece: Piece) -> str:
+    """A card by its index; with its partition's profile, or the thousandths that are taken."""
+    if piece.partition is not None:
+        return f"{piece.device.index} ({piece.partition.profile})"
+    share = "" if piece.parts == PARTS else f" ({piece.parts * 1000 // PARTS} milli)"
+    return f"{piece.device.index}{share}"

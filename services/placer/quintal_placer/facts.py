@@ -5,14 +5,15 @@ Telemetry never comes here: readings can change no allocation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from weakref import WeakKeyDictionary
 
 from quintal import identity
 from quintal.contracts import ledger
 from quintal.contracts.documents import Catalog
 from quintal.contracts.nodes import DeviceHealth, HealthEvent, Inventory, RawDevice
-from quintal_placer.engine.fleet import Node
+from quintal.units import PARTS
+from quintal_placer.engine.devices import Device, Node, Partition
 from quintal_placer.engine.leases import LIVE
 from quintal_placer.state import Lease, PlacerState
 
@@ -44,7 +45,7 @@ def inventory_records(
     for device in list(known.devices.values()) if known else []:
         if device.uuid in reported:
             continue
-        if device.holder is None or _lets_go(records, device.holder, inventory.node):
+        if all(_lets_go(records, lease, inventory.node) for lease in device.holders):
             records.append(ledger.DeviceGone(at_ms=at_ms, node=inventory.node, uuid=device.uuid))
             records += _no_duplicate(state, inventory.node, device.uuid, at_ms)
         elif device.health_reason != MISSING:
@@ -96,18 +97,84 @@ def _device_records(
     name = inventory.node
     model, pool = _resolve(state.catalog, inventory, raw)
     known = node.devices.get(raw.uuid) if node else None
+    smallest, facts = cut(state.catalog, raw, model, known)
     if known is None:
-        yield ledger.DeviceAppeared(at_ms=at_ms, node=name, device=raw, model=model, pool=pool)
+        yield ledger.DeviceAppeared(
+            at_ms=at_ms, node=name, device=raw, model=model, pool=pool,
+            smallest_parts=smallest, partitions=facts,
+        )  # fmt: skip
         yield from _duplicates(state, name, raw.uuid, at_ms)
         return
     before = state.raw[name, raw.uuid]
     health = {"health": before.health, "health_reason": before.health_reason}
-    if before != raw.model_copy(update=health) or (known.model, known.pool) != (model, pool):
-        yield ledger.DeviceChanged(at_ms=at_ms, node=name, device=raw, model=model, pool=pool)
+    same = before == raw.model_copy(update=health) and _same(known, (model, pool, smallest, facts))
+    if not same:
+        yield ledger.DeviceChanged(
+            at_ms=at_ms, node=name, device=raw, model=model, pool=pool,
+            smallest_parts=smallest, partitions=facts,
+        )  # fmt: skip
     elif (before.health, before.health_reason) != (raw.health, raw.health_reason):
         yield ledger.DeviceHealthChanged(
             at_ms=at_ms, node=name, uuid=raw.uuid, health=raw.health, reason=raw.health_reason
         )
+
+
+def cut(
+    catalog: Catalog, raw: RawDevice, model: str | None, known: Device | None
+) -> tuple[int, tuple[ledger.PartitionFact, ...]]:
+    """The smallest legal share of the device, and its partitions.
+
+    A partition that a lease holds stays what it was when it was granted, also where its agent
+    reports it no more; the others share what that leaves of the whole. One that no document
+    knows, or that there is no room for, has no parts: it is not granted.
+    """
+    spec = catalog.models.get(model or "")
+    smallest = spec.shares.smallest_milli * 1000 if spec and spec.shares else PARTS
+    if not raw.partitions and (known is None or not known.partitions):
+        return smallest, ()
+    kept = {p.uuid: p for p in (known.partitions or {}).values() if p.holder} if known else {}
+    reported = {part.uuid for part in raw.partitions}
+    facts = [partition_fact(p, missing=p.uuid not in reported) for p in kept.values()]
+    left = PARTS - sum(fact.parts for fact in facts)
+    for part, profile in identity.partitions(raw, model, spec):
+        if part.uuid in kept:
+            continue
+        parts = profile.parts if profile is not None and profile.parts <= left else 0
+        left -= parts
+        facts.append(
+            ledger.PartitionFact(
+                uuid=part.uuid,
+                profile=profile.name if profile else part.profile,
+                parts=parts,
+                memory_bytes=part.memory_bytes or (profile.memory_bytes if profile else None),
+                index=part.index,
+            )
+        )
+    return smallest, tuple(sorted(facts, key=lambda fact: fact.uuid))
+
+
+def partition_fact(partition: Partition, *, missing: bool) -> ledger.PartitionFact:
+    """A partition as the ledger names it."""
+    return ledger.PartitionFact(
+        uuid=partition.uuid,
+        profile=partition.profile,
+        parts=partition.parts,
+        memory_bytes=partition.memory_bytes,
+        index=partition.index,
+        missing=missing,
+    )
+
+
+def cut_of(device: Device) -> tuple[ledger.PartitionFact, ...]:
+    """The device's partitions as the ledger names them, in the order of their uuids."""
+    cuts: Mapping[str, Partition] = device.partitions or {}
+    return tuple(partition_fact(p, missing=p.missing) for _, p in sorted(cuts.items()))
+
+
+def _same(
+    device: Device, now: tuple[str | None, str, int, tuple[ledger.PartitionFact, ...]]
+) -> bool:
+    return (device.model, device.pool, device.smallest_parts, cut_of(device)) == now
 
 
 def duplicate_records(state: PlacerState, name: str, at_ms: int) -> list[ledger.AnyRecord]:
@@ -183,9 +250,18 @@ def adoption_records(state: PlacerState, catalog: Catalog, at_ms: int) -> list[l
     for (node, uuid), raw in sorted(state.raw.items()):
         device = state.fleet.nodes[node].devices[uuid]
         model, pool = _resolve(catalog, state.facts[node], raw)
-        if (device.model, device.pool) != (model, pool):
+        smallest, facts = cut(catalog, raw, model, device)
+        if not _same(device, (model, pool, smallest, facts)):
             records.append(
-                ledger.DeviceResolved(at_ms=at_ms, node=node, uuid=uuid, model=model, pool=pool)
+                ledger.DeviceResolved(
+                    at_ms=at_ms,
+                    node=node,
+                    uuid=uuid,
+                    model=model,
+                    pool=pool,
+                    smallest_parts=smallest,
+                    partitions=facts,
+                )
             )
     return records
 

@@ -59,7 +59,7 @@ def progress(state: PlacerState, nodes: Iterable[str], at_ms: int) -> placement.
     names = tuple(dict.fromkeys(nodes))
     leases = {lease for name in names for lease in state.on_node.get(name, ())}
     held = sum(
-        device.holder is not None
+        bool(device.holders)
         for name in names
         if name in state.fleet.nodes
         for device in state.fleet.nodes[name].devices.values()

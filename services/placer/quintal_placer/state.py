@@ -20,7 +20,8 @@ from quintal.contracts.placement import AdoptAsk, LeaseDevice, PlaceAsk
 from quintal.units import PARTS, to_micro
 from quintal_placer import software
 from quintal_placer.engine.budget import Spent, Stretch
-from quintal_placer.engine.fleet import Device, Fleet, Node
+from quintal_placer.engine.devices import Device, Node, Partition
+from quintal_placer.engine.fleet import Fleet
 from quintal_placer.engine.leases import LIVE, TABLE, State, follow
 from quintal_placer.engine.quota import Holding, Limit, Meter, Quotas, Scope
 from quintal_placer.slim import slim_device, slim_grant
@@ -234,8 +235,10 @@ class PlacerState:
             health_reason=raw.health_reason,
             disputed=known.disputed if known else "",
             foreign_bytes=raw.foreign_bytes,
-            holder=known.holder if known else self._holder(record.node, raw.uuid),
+            smallest_parts=record.smallest_parts,
+            partitions=_partitions(record),
         )
+        self._held_again(node.devices[raw.uuid])
         slim_device(raw)
         self.raw[record.node, raw.uuid] = raw
         self.where.setdefault(raw.uuid, set()).add(record.node)
@@ -253,16 +256,20 @@ class PlacerState:
         if not nodes:
             self.where.pop(uuid, None)
 
-    def _holder(self, node: str, uuid: str) -> str | None:
-        """Whose a device is that comes back: a lease outlives its device's absence."""
-        for name in self.on_node.get(node, ()):
-            if any(d.node == node and d.uuid == uuid for d in self.leases[name].devices):
-                return name
-        return None
+    def _held_again(self, device: Device) -> None:
+        """Whose a device is that is known anew: a lease outlives its device's absence."""
+        for name in sorted(self.on_node.get(device.node, ())):
+            for held in self.leases[name].devices:
+                if (held.node, held.uuid) == device.key:
+                    device.hold(name, held.parts, held.partition)
 
     def _device_resolved(self, record: ledger.DeviceResolved) -> None:
         device = self.fleet.nodes[record.node].devices[record.uuid]
         device.model, device.pool = record.model, record.pool
+        device.smallest_parts = record.smallest_parts
+        device.holder = device.shares = None
+        device.partitions = _partitions(record)
+        self._held_again(device)
         self.fleet.touch(record.node)
 
     def _device_health(self, record: ledger.DeviceHealthChanged) -> None:
@@ -444,8 +451,7 @@ class PlacerState:
             node = self.fleet.nodes.get(held.node)
             device = node.devices.get(held.uuid) if node else None
             if device is not None:
-                assert device.holder is None, f"{held.uuid} is held twice"  # law 1
-                device.holder = lease.lease
+                device.hold(lease.lease, held.parts, held.partition)  # law 1
         for name in lease.nodes:
             node = self.fleet.nodes.get(name)
             if node is not None:
@@ -462,9 +468,9 @@ class PlacerState:
         node = self.fleet.nodes.get(name)
         if node is None:
             return
-        for device in node.devices.values():
-            if device.holder == lease.lease:
-                device.holder = None
+        for uuid in {held.uuid for held in lease.devices if held.node == name}:
+            if uuid in node.devices:
+                node.devices[uuid].let_go(lease.lease)
         node.cpu_held -= lease.cpu_milli.get(name, 0)
         node.memory_held -= lease.memory_bytes.get(name, 0)
         self.fleet.reheld(name)
@@ -480,14 +486,14 @@ class PlacerState:
         sums: dict[str, list[int]] = {}
         for device in lease.devices:
             counted = sums.setdefault(device.model, [0, 0])
-            counted[0] += 1
-            counted[1] += device.rating_micro
+            counted[0] += device.parts
+            counted[1] += device.units_micro
         families = {name: spec.family for name, spec in self._families(sums)}
         return [
             Holding(
-                lease.tenant, granted.workload_class, families.get(model, ""), model, cards, micro
+                lease.tenant, granted.workload_class, families.get(model, ""), model, parts, micro
             )
-            for model, (cards, micro) in sums.items()
+            for model, (parts, micro) in sums.items()
         ]
 
     def _families(self, models: Iterable[str]) -> Iterator[tuple[str, AcceleratorModelSpec]]:
@@ -519,13 +525,25 @@ class PlacerState:
 
     def parts(self, node: Node, device: Device) -> tuple[tuple[str, int], ...]:
         """What a device's parts are now, in the ledger's words; they sum to the whole."""
-        if device.holder is None:
-            return ((node.unavailable(device) or "free", PARTS),)
-        lease = self.leases[device.holder]
-        held = sum(d.parts for d in lease.devices if (d.node, d.uuid) == device.key)
-        what = _HELD_AS[lease.state]
-        rest = (("stranded", PARTS - held),) if held < PARTS else ()
-        return ((what, held), *rest)
+        base = node.unavailable(device) or "free"
+        holders = device.holders
+        if not holders and not device.partitions:
+            return ((base, PARTS),)
+        held: dict[str, int] = {}
+        for name in holders:
+            lease = self.leases[name]
+            what = _HELD_AS[lease.state]
+            parts = sum(d.parts for d in lease.devices if (d.node, d.uuid) == device.key)
+            held[what] = held.get(what, 0) + parts
+        rest = PARTS - sum(held.values())
+        if device.holder is None and not device.shares:
+            free = sum(partition.parts for partition in device.free_partitions())
+            left = {base: free, "partition_overhead": rest - free}
+        elif device.shares and not device.partitions and rest >= device.smallest_parts:
+            left = {base: rest}
+        else:
+            left = {"stranded": rest}
+        return tuple((what, parts) for what, parts in {**held, **left}.items() if parts)
 
     _APPLY: ClassVar[dict[type[Any], Callable[[PlacerState, Any], None]]] = {
         ledger.EpochBegan: _epoch,
@@ -568,9 +586,18 @@ assert all(TABLE[state].holds_devices for state in _HELD_AS)
 assert all(TABLE[state].holds_quota for state in LIVE)
 
 
+def _partitions(record: ledger.Cut) -> dict[str, Partition] | None:
+    return {
+        fact.uuid: Partition(
+            fact.uuid, fact.profile, fact.parts, fact.memory_bytes, fact.index, fact.missing
+        )
+        for fact in record.partitions
+    } or None
+
+
 def micro_of(lease: Lease) -> int:
     """Micro-units of its class that a lease delivers, all devices together."""
-    return sum(device.rating_micro * device.parts // PARTS for device in lease.devices)
+    return sum(device.units_micro for device in lease.devices)
 
 
 def request_key(asked: PlaceAsk | AdoptAsk) -> str:

@@ -116,7 +116,7 @@ def queue_order(state: PlacerState) -> list[str]:
 
 def units_micro(devices: Iterable[LeaseDevice]) -> int:
     """What these deliver together, in micro-units of their lease's class."""
-    return sum(device.rating_micro * device.parts // PARTS for device in devices)
+    return sum(device.units_micro for device in devices)
 
 
 def terms_of(lease: Lease) -> list[pricing.Terms]:
@@ -211,19 +211,19 @@ def over_quota(excess: Excess) -> Refusal:
         "model": Code.MODEL_QUOTA_EXCEEDED,
     }
     limit = excess.limit
-    top = limit.micro if limit.micro is not None else limit.cards or 0
-    used, wanted, over = (_amount(limit, n) for n in (excess.used, excess.wanted, excess.over))
+    top = limit.micro if limit.micro is not None else (limit.cards or 0) * PARTS
+    used, wanted, over = (_amount(n) for n in (excess.used, excess.wanted, excess.over))
     return Refusal(
         code=codes[limit.meter.scope],
         message=(
-            f"{cap_name(limit)}: {used} held, {wanted} asked, the cap is {_amount(limit, top)}: "
+            f"{cap_name(limit)}: {used} held, {wanted} asked, the cap is {_amount(top)}: "
             f"over by {over}"
         ),
         owner=Owner.SUBMITTER,
         verdict="not_now",
         details={
             "cap": cap_name(limit),
-            "limit": _amount(limit, top),
+            "limit": _amount(top),
             "used": used,
             "wanted": wanted,
             "over_by": over,
@@ -238,8 +238,9 @@ def cap_name(limit: Limit) -> str:
     return what if meter.scope == "class" else f"{what} of {meter.scope} {meter.name}"
 
 
-def _amount(limit: Limit, amount: int) -> str:
-    return f"{from_micro(amount).normalize():f}" if limit.micro is not None else str(amount)
+def _amount(amount: int) -> str:
+    """Units, or cards: micro-units and parts of cards are both millionths."""
+    return f"{from_micro(amount).normalize():f}"
 
 
 def quota_view(
@@ -255,15 +256,15 @@ def quota_view(
             used, top = (
                 (usage.micro, limit.micro)
                 if limit.micro is not None
-                else (usage.cards, limit.cards or 0)
+                else (usage.parts, (limit.cards or 0) * PARTS)
             )
-            over = _amount(limit, used - top) if used > top else None
+            over = _amount(used - top) if used > top else None
             rows.append(
                 placement.QuotaRow(
                     tenant=name,
                     cap=cap_name(limit),
-                    limit=_amount(limit, top),
-                    used=_amount(limit, used),
+                    limit=_amount(top),
+                    used=_amount(used),
                     over_by=over,
                 )
             )
@@ -273,7 +274,7 @@ def quota_view(
 
 def device_view(state: PlacerState, node: Node, device: Device) -> placement.DeviceView:
     """A device and what became of it, for an operator."""
-    lease = state.leases[device.holder] if device.holder else None
+    lease = state.leases[device.holders[0]] if device.holders else None
     words = [what for what, _ in state.parts(node, device)]
     return placement.DeviceView(
         node=node.name,
@@ -285,7 +286,7 @@ def device_view(state: PlacerState, node: Node, device: Device) -> placement.Dev
         pool=device.pool,
         memory_bytes=device.memory_bytes,
         state=words[0],
-        lease=device.holder,
+        lease=lease.lease if lease else None,
         tenant=lease.tenant if lease else None,
         health=device.health,
         health_reason=device.health_reason,

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
+
+PARTS: Final = 1_000_000
+"""Of one whole device."""
 
 Objective = Literal["cheapest", "fastest", "efficient", "pack", "spread", "ordered"]
 
@@ -26,6 +29,40 @@ class Offer:
     rank: int = 0
     """Place in the asker's own order of models."""
     legal_counts: tuple[int, ...] = ()
+    parts: int = PARTS
+    """Of a device, that one of what is offered holds; a share's depend on the device."""
+    charged: int = PARTS
+    """Parts that the rating is taken with, of one of what is offered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A part of one device. Its memory is as much of the device's, unless it says more."""
+
+    parts: int
+    """Of the device's compute, of 1,000,000."""
+    memory_bytes: int = 0
+    """0: as much of the memory as of the compute."""
+
+    def of(self, memory_bytes: int | None) -> int | None:
+        """Parts that are charged on a device of so much memory; none if it lies on none such."""
+        if not self.memory_bytes:
+            return self.parts
+        if not memory_bytes or self.memory_bytes > memory_bytes:
+            return None
+        return max(self.parts, -(-self.memory_bytes * PARTS // memory_bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """So many of one kind on a node: whole cards, or shares of cards, or partitions."""
+
+    offers: tuple[Offer, ...]
+    cards: int
+    share: Share | None = None
+    partition: str = ""
+    """The profile; empty: no partitions."""
+    excluded: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +84,12 @@ class Option:
     offers: tuple[Offer, ...]
     cards: int
     """Per node."""
+    share: Share | None = None
+    """A part of each card; none: the whole."""
+    partition: str = ""
+    """Partitions of this profile instead of cards."""
+    beside: tuple[Group, ...] = ()
+    """Further groups on the same node."""
     nodes: int = 1
     variant: str = ""
     image: str = ""
@@ -58,6 +101,17 @@ class Option:
     """Where the software of nodes does not do; judged outside, once per model and software."""
     unapproved: tuple[tuple[str, str], ...] = ()
     """(pool, why) of pools that did not approve what this option runs."""
+
+    @property
+    def plain(self) -> bool:
+        """Whether it asks for one kind of whole cards or partitions: the index knows these."""
+        return self.share is None and not self.beside
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """All that it asks of a node, its own first."""
+        own = Group(self.offers, self.cards, self.share, self.partition, self.excluded)
+        return (own, *self.beside)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,129 +14,27 @@ A shelf that runs empty stays: which shelves may serve a sort of request is then
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from sortedcontainers import SortedSet
+from sortedcontainers import SortedDict, SortedSet
 
+from quintal_placer.engine.asks import Share
 from quintal_placer.engine.buckets import Buckets
+from quintal_placer.engine.devices import (
+    FOREIGN_BYTES_MAX,
+    Device,
+    Node,
+    Partition,
+    Shelf,
+    Slot,
+    StackClass,
+)
 
-
-class StackClass(NamedTuple):
-    """What nodes have in common as far as a request can tell them apart."""
-
-    cluster: str
-    location: str
-    labels: tuple[tuple[str, str], ...]
-    taints: tuple[str, ...]
-    software: str = ""
-
-
-class Shelf(NamedTuple):
-    """The key of the free index."""
-
-    pool: str
-    model: str
-    stack: StackClass
-
-
-@dataclass(slots=True)
-class Device:
-    """One device. `holder` is the lease that has it, bound or not yet or not any more."""
-
-    node: str
-    uuid: str
-    index: int
-    vendor: str
-    name: str
-    model: str | None
-    pool: str
-    kind: str = "accelerator"
-    memory_bytes: int | None = None
-    cores: int = 0
-    health: str = "ok"
-    health_reason: str = ""
-    disputed: str = ""
-    foreign_bytes: int = 0
-    holder: str | None = None
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Identity over the fleet."""
-        return self.node, self.uuid
-
-    @property
-    def usable(self) -> bool:
-        """Whether it may be granted at all, held or not."""
-        return (
-            self.model is not None
-            and self.health in {"ok", "degraded"}
-            and not self.disputed
-            and self.foreign_bytes <= FOREIGN_BYTES_MAX
-        )
-
-
-FOREIGN_BYTES_MAX = 512 * 2**20
-"""A driver's own housekeeping stays below this; what is above is somebody's work."""
-
-
-@dataclass(slots=True)
-class Node:
-    """One node and what is held of it beside its devices."""
-
-    name: str
-    boot_id: str = ""
-    hostname: str = ""
-    cluster: str = "default"
-    location: str = ""
-    labels: dict[str, str] = field(default_factory=dict)
-    cpu_milli: int = 0
-    memory_bytes: int = 0
-    network_mbits: int = 0
-    liveness: str = "ready"
-    heard_ms: int = 0
-    cordons: dict[str, str] = field(default_factory=dict)
-    """Who cordoned it -> why. It is open only when nobody does: a foreign cordon stands."""
-    drains: dict[str, int] = field(default_factory=dict)
-    """Who drains it -> until when (ledger time) what runs there must be gone."""
-    taints: dict[str, str] = field(default_factory=dict)
-    software: str = ""
-    """What stands for its drivers, runtimes and firmware: equal text, equal software."""
-    devices: dict[str, Device] = field(default_factory=dict)
-    cpu_held: int = 0
-    memory_held: int = 0
-    inventory_sequence: int = 0
-
-    @property
-    def open(self) -> bool:
-        """Whether anything on it may be granted."""
-        return self.liveness == "ready" and not self.cordons
-
-    @property
-    def stack(self) -> StackClass:
-        """Its class in the index."""
-        return StackClass(
-            self.cluster,
-            self.location,
-            tuple(sorted(self.labels.items())),
-            tuple(sorted(self.taints)),
-            self.software,
-        )
-
-    def unavailable(self, device: Device) -> str | None:
-        """Why this device is not grantable, in the ledger's order of precedence; none if it is."""
-        checks = (
-            ("lost", self.liveness == "lost"),
-            ("suspect", self.liveness == "suspect"),
-            ("cordoned", bool(self.cordons)),
-            ("tainted", bool(self.taints)),
-            ("disputed", bool(device.disputed)),
-            ("unhealthy", device.health not in {"ok", "degraded"}),
-            ("unresolved", device.model is None),
-        )
-        return next((reason for reason, holds in checks if holds), None)
+__all__ = [
+    "FOREIGN_BYTES_MAX", "Device", "Fleet", "Node", "Partition", "Shelf", "Slot", "StackClass",
+]  # fmt: skip
 
 
 class _Sort(NamedTuple):
@@ -153,16 +51,24 @@ def _sort_of(node: Node) -> _Sort:
         kind = (
             device.model or "", device.model is None, device.pool, device.kind, device.usable,
             bool(device.disputed), device.foreign_bytes > FOREIGN_BYTES_MAX,
+            _profiles(device.partitions.values()) if device.partitions else "",
         )  # fmt: skip
         kinds[kind] = kinds.get(kind, 0) + 1
         if device.holder is None:
-            free[kind] = free.get(kind, 0) + 1
+            left: tuple[object, ...] = kind
+            if device.shares or device.partitions:
+                left = (*kind, device.free_parts, _profiles(device.free_partitions()))
+            free[left] = free.get(left, 0) + 1
     lasting = (
         node.stack, node.liveness, bool(node.cordons), node.cpu_milli, node.memory_bytes,
         node.network_mbits,
         tuple(sorted(kinds.items())),
     )  # fmt: skip
     return _Sort(lasting, tuple(sorted(free.items())))
+
+
+def _profiles(partitions: Iterable[Partition]) -> str:
+    return ",".join(sorted(p.profile for p in partitions))
 
 
 EMPTY_SHELVES_MAX = 1_000
@@ -183,6 +89,10 @@ class Fleet:
         self._shelves: dict[Shelf, Buckets] = {}
         self._serving: dict[object, Any] = {}
         self._filed: dict[str, dict[Shelf, int]] = {}
+        self._partly: dict[Shelf, dict[int, SortedDict[int, SortedSet[tuple[str, str]]]]] = {}
+        """Shelf -> memory of its devices -> free parts -> shared devices (node, uuid)."""
+        self._slots: dict[str, frozenset[Slot]] = {}
+        """Node -> its shared devices as they are filed."""
         self._stacks: dict[str, StackClass] = {}
         self._having: dict[tuple[str, str, str], SortedSet[str]] = {}
         self._known: dict[str, frozenset[tuple[str, str, str]]] = {}
@@ -235,7 +145,10 @@ class Fleet:
             return
         self._stale.add(name)
         node = self.nodes.get(name)
-        wanted = self._count(node) if node is not None and node.open else {}
+        slots: set[Slot] = set()
+        wanted = self._count(node, slots) if node is not None and node.open else {}
+        if slots or name in self._slots:
+            self._file_slots(name, frozenset(slots))
         filed = self._filed.get(name, {})
         if wanted == filed:
             return
@@ -246,6 +159,26 @@ class Fleet:
             if filed.get(shelf) != count:
                 self._shelf(shelf).add(count, name)
         self._filed[name] = wanted
+
+    def _file_slots(self, name: str, wanted: frozenset[Slot]) -> None:
+        filed = self._slots.pop(name, frozenset())
+        for slot in filed - wanted:
+            sizes = self._partly[slot.shelf]
+            by_free = sizes[slot.memory_bytes]
+            by_free[slot.free_parts].discard((name, slot.uuid))
+            if not by_free[slot.free_parts]:
+                del by_free[slot.free_parts]
+            if not by_free:
+                del sizes[slot.memory_bytes]
+            if not sizes:
+                del self._partly[slot.shelf]
+        for slot in wanted - filed:
+            self._shelf(slot.shelf)
+            sizes = self._partly.setdefault(slot.shelf, {})
+            by_free = sizes.setdefault(slot.memory_bytes, SortedDict())
+            by_free.setdefault(slot.free_parts, SortedSet()).add((name, slot.uuid))
+        if wanted:
+            self._slots[name] = wanted
 
     def alike(self) -> Iterator[SortedSet[str]]:
         """The names of nodes that differ in nothing but what is held of their CPU and memory.
@@ -326,18 +259,32 @@ class Fleet:
 
     def _drop_empty(self) -> None:
         """Shelves that ran empty stay, but not for ever: nodes' software and labels change."""
-        empty = [shelf for shelf, buckets in self._shelves.items() if not buckets]
+        empty = [
+            shelf
+            for shelf, buckets in self._shelves.items()
+            if not buckets and shelf not in self._partly
+        ]
         if len(empty) > EMPTY_SHELVES_MAX:
             for shelf in empty:
                 del self._shelves[shelf]
 
-    def _count(self, node: Node) -> dict[Shelf, int]:
+    def _count(self, node: Node, slots: set[Slot]) -> dict[Shelf, int]:
+        """What of the node is free, by shelf; into `slots` go the devices that are shared."""
         counts: dict[Shelf, int] = {}
         stack = self._stacks[node.name]
         for device in node.devices.values():
             if device.holder is None and device.usable and self._core_free(node, device):
                 shelf = Shelf(device.pool, device.model or "", stack)
-                counts[shelf] = counts.get(shelf, 0) + 1
+                if device.shares:
+                    memory, left = device.memory_bytes or 0, device.free_parts
+                    if left >= device.smallest_parts:
+                        slots.add(Slot(shelf, memory, left, device.uuid))
+                elif device.partitions:
+                    for partition in device.free_partitions():
+                        cut = shelf._replace(partition=partition.profile)
+                        counts[cut] = counts.get(cut, 0) + 1
+                else:
+                    counts[shelf] = counts.get(shelf, 0) + 1
         return counts
 
     @staticmethod
@@ -346,7 +293,7 @@ class Fleet:
         return device.kind != "cpu" or node.cpu_held == 0
 
     def shelves(self) -> Iterator[Shelf]:
-        """Every (pool, model, class) that has or had something free."""
+        """Every (pool, model, class, partition) that has or had something free."""
         return iter(self._shelves)
 
     def serving(self, shape: object, find: Callable[[], T]) -> T:
@@ -371,12 +318,32 @@ class Fleet:
         for _, name in self._shelves[shelf].names(cards, emptiest=emptiest):
             yield self.nodes[name]
 
+    def sharing(self, shelf: Shelf, share: Share) -> Iterator[tuple[Node, Device]]:
+        """Shared devices with room for it, the fullest first, by name among equals."""
+        found: list[tuple[int, tuple[str, str]]] = []
+        sizes = self._partly.get(shelf, {})
+        for memory, by_free in sizes.items():
+            least = share.of(memory)
+            if least is None:
+                continue
+            if len(sizes) == 1:
+                for free in by_free.irange(minimum=least):
+                    for node, uuid in by_free[free]:
+                        yield self.nodes[node], self.nodes[node].devices[uuid]
+                return
+            for free in by_free.irange(minimum=least):
+                found += [(free, key) for key in by_free[free]]
+        for _, (node, uuid) in sorted(found):
+            yield self.nodes[node], self.nodes[node].devices[uuid]
+
     def free_devices(self, node: Node, model: str, pool: str) -> list[Device]:
         """The node's grantable devices of one model and pool, by index."""
         found = [
             device
             for device in node.devices.values()
             if device.holder is None
+            and not device.shares
+            and not device.partitions
             and device.model == model
             and device.pool == pool
             and device.usable

@@ -4,7 +4,10 @@
     2 quota      which of these the tenant's caps and budget allow
     3 nodes      the first nodes of each that fit, tightest first
     4 choice     the best of these by the objective
-    5 pick       the devices
+    5 pick       what of which devices
+
+Which of several nodes or candidates is the better one is `ranking`'s; what of a node's devices
+goes to whom is `pieces`'.
 
 Where nothing was chosen, `why` takes the fleet apart; that is the slow way, and not on this path.
 """
@@ -14,17 +17,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from quintal_placer.engine.asks import Ask, Offer, Option
-from quintal_placer.engine.fleet import Device, Fleet, Node, Shelf
+from quintal_placer.engine import ranking
+from quintal_placer.engine.asks import PARTS, Ask, Offer, Option
+from quintal_placer.engine.devices import Device, Node, Shelf
+from quintal_placer.engine.fleet import Fleet
+from quintal_placer.engine.pieces import Piece, device_micro, filled, of_group
 from quintal_placer.engine.quota import Excess, Holding, Quotas
+
+__all__ = [
+    "Chosen", "NothingNow", "Pick", "Piece", "admits", "decide", "device_micro", "inside",
+    "tolerates",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """The devices of one node."""
+    """What of one node's devices is taken."""
 
     node: str
-    devices: tuple[Device, ...]
+    pieces: tuple[Piece, ...]
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices, one for each piece."""
+        return tuple(piece.device for piece in self.pieces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +76,8 @@ class _Candidate:
     shelves: tuple[Shelf, ...]
     nodes: tuple[Node, ...]
     micro: int
+    pieces: tuple[tuple[Piece, ...], ...] = ()
+    """Node by node, where they were worked out already: they are for all but whole cards."""
 
 
 def decide(fleet: Fleet, quotas: Quotas, ask: Ask) -> Chosen | NothingNow:
@@ -73,7 +91,7 @@ def decide(fleet: Fleet, quotas: Quotas, ask: Ask) -> Chosen | NothingNow:
             candidate = _candidate(fleet, ask, (place, option), offer, fits)  # 3
             if candidate is None:
                 continue
-            over = quotas.exceeded(holding(ask, offer, option, candidate.micro))  # 2
+            over = quotas.exceeded(*_holdings(ask, candidate))  # 2
             if over is not None:
                 barred, excess = barred + 1, _least(excess, over)
                 continue
@@ -96,15 +114,26 @@ def _least(known: Excess | None, found: Excess) -> Excess:
     return found if known is None or found.over < known.over else known
 
 
-def holding(ask: Ask, offer: Offer, option: Option, micro: int) -> Holding:
-    """What granting this would add to the tenant's account."""
-    cards = option.cards * option.nodes
-    return Holding(ask.tenant, ask.workload_class, offer.family, offer.model, cards, micro)
-
-
-def device_micro(offer: Offer, device: Device) -> int:
-    """Micro-units one whole device delivers."""
-    return offer.rating_micro * device.cores if offer.per_core else offer.rating_micro
+def _holdings(ask: Ask, candidate: _Candidate) -> list[Holding]:
+    """What granting this would add to the tenant's account, one entry a model."""
+    offer, option = candidate.offer, candidate.option
+    if option.plain:
+        parts = offer.parts * option.cards * option.nodes
+        its = Holding(
+            ask.tenant, ask.workload_class, offer.family, offer.model, parts, candidate.micro
+        )
+        return [its]
+    sums: dict[str, Holding] = {}
+    for pieces in candidate.pieces:
+        for piece in pieces:
+            offer = piece.offer
+            known = sums.get(offer.model) or Holding(
+                ask.tenant, ask.workload_class, offer.family, offer.model, 0, 0
+            )
+            sums[offer.model] = known._replace(
+                parts=known.parts + piece.parts, micro=known.micro + piece.micro
+            )
+    return list(sums.values())
 
 
 def admits(ask: Ask, shelf: Shelf) -> bool:
@@ -152,7 +181,7 @@ def _shelves(
     found: dict[tuple[str, str], list[Shelf]] = {}
     for shelf in shelves:
         offer = offers.get(shelf.model)
-        if offer is None or not admits(ask, shelf):
+        if offer is None or shelf.partition != option.partition or not admits(ask, shelf):
             continue
         if offer.legal_counts and option.cards not in offer.legal_counts:
             continue
@@ -166,10 +195,12 @@ def _shelves(
 def _candidate(
     fleet: Fleet, ask: Ask, option: tuple[int, Option], offer: Offer, shelves: tuple[Shelf, ...]
 ) -> _Candidate | None:
-    """The tightest (or emptiest) nodes over these shelves, enough for the gang, with their rank."""
-    opt = option[1]
+    """The best nodes over these shelves, enough for the gang, with their rank."""
+    place, opt = option
+    if not opt.plain:
+        return _parted(fleet, ask, option, offer, shelves)
     if opt.nodes == 1 and ask.objective != "spread":
-        one = _tightest(fleet, ask, opt, shelves)
+        one = ranking.tightest(fleet, ask, opt, shelves, _fits)
         found = [one] if one is not None else []
     else:
         found = _nodes(fleet, ask, opt, shelves)
@@ -177,50 +208,23 @@ def _candidate(
         return None
     free, name, shelf, _ = found[0]
     micro = _micro(fleet, ask, opt, offer, found)
-    rank: tuple[int | str, ...] = (
-        *_rank(ask, option, offer, micro, free),
-        name,
-        shelf.pool,
-        offer.model,
-    )
+    worth = ranking.of_offer(offer, opt.cards * opt.nodes, micro)
+    rank = (*ranking.rank(ask, place, worth, free), name, shelf.pool, offer.model)
     return _Candidate(
         rank, opt, offer, tuple(f[2] for f in found), tuple(f[3] for f in found), micro
     )
 
 
-_Found = tuple[int, str, Shelf, Node]
-"""How good a node is (less is better), its name, the shelf it is on, the node."""
-
-
-def _tightest(fleet: Fleet, ask: Ask, option: Option, shelves: tuple[Shelf, ...]) -> _Found | None:
-    """The one node that nearly every request is about: without lists, and without sorting."""
-    best: _Found | None = None
-    for shelf in shelves:
-        first = fleet.tightest(shelf, option.cards)
-        if first is None:
-            continue
-        free, node = first
-        if not _fits(fleet, ask, option, shelf, node):
-            fitting = fleet.fitting(shelf, option.cards)
-            other = next((n for n in fitting if _fits(fleet, ask, option, shelf, n)), None)
-            if other is None:
-                continue
-            free, node = fleet.free_count(other, shelf), other
-        if best is None or (free, node.name) < best[:2]:
-            best = (free, node.name, shelf, node)
-    return best
-
-
-def _nodes(fleet: Fleet, ask: Ask, option: Option, shelves: tuple[Shelf, ...]) -> list[_Found]:
-    """The tightest (or emptiest) nodes over these shelves, at most as many as the gang needs."""
-    spread = ask.objective == "spread"
-    found: list[_Found] = []
+def _nodes(
+    fleet: Fleet, ask: Ask, option: Option, shelves: tuple[Shelf, ...]
+) -> list[ranking.Found]:
+    """The best nodes over these shelves, at most as many as the gang needs."""
+    found: list[ranking.Found] = []
     for shelf in shelves:
         enough = 0
-        for node in fleet.fitting(shelf, option.cards, emptiest=spread):
+        for free, node in ranking.nodes(fleet, ask, option, shelf):
             if _fits(fleet, ask, option, shelf, node):
-                free = fleet.free_count(node, shelf)
-                found.append((-free if spread else free, node.name, shelf, node))
+                found.append((free, node.name, shelf, node))
                 enough += 1
             if enough == option.nodes:
                 break
@@ -228,65 +232,79 @@ def _nodes(fleet: Fleet, ask: Ask, option: Option, shelves: tuple[Shelf, ...]) -
     return found[: option.nodes]
 
 
-def _micro(fleet: Fleet, ask: Ask, option: Option, offer: Offer, found: list[_Found]) -> int:
+def _micro(fleet: Fleet, ask: Ask, option: Option, offer: Offer, found: list[ranking.Found]) -> int:
     """What these would deliver together; cores differ from device to device, cards do not."""
     if not offer.per_core:
-        return offer.rating_micro * option.cards * len(found)
+        return offer.rating_micro * offer.charged // PARTS * option.cards * len(found)
     return sum(
-        device_micro(offer, device)
+        piece.micro
         for _, _, shelf, node in found
-        for device in _devices(fleet, ask, option, shelf, node)
+        for piece in of_group(fleet, ask, option, offer, (node, shelf.pool))
+    )
+
+
+def _parted(
+    fleet: Fleet, ask: Ask, option: tuple[int, Option], offer: Offer, shelves: tuple[Shelf, ...]
+) -> _Candidate | None:
+    """As `_candidate`, for shares and for groups of several kinds: node by node, piece by piece."""
+    place, opt = option
+    found: list[tuple[int, str, Shelf, Node, tuple[Piece, ...]]] = []
+    for shelf in shelves:
+        enough = 0
+        for free, node in ranking.nodes(fleet, ask, opt, shelf):
+            if not _room_beside(ask, node):
+                continue
+            pieces = filled(fleet, ask, opt, (offer, shelf.pool), node)
+            if pieces is not None:
+                found.append((free, node.name, shelf, node, pieces))
+                enough += 1
+            if enough == opt.nodes:
+                break
+    if len(found) < opt.nodes:
+        return None
+    found.sort(key=lambda item: item[:2])
+    found = found[: opt.nodes]
+    free, name, shelf, _, _ = found[0]
+    worth = ranking.of_pieces([piece for *_, pieces in found for piece in pieces])
+    return _Candidate(
+        (*ranking.rank(ask, place, worth, free), name, shelf.pool, offer.model),
+        opt,
+        offer,
+        tuple(f[2] for f in found),
+        tuple(f[3] for f in found),
+        worth.micro,
+        tuple(f[4] for f in found),
     )
 
 
 def _fits(fleet: Fleet, ask: Ask, option: Option, shelf: Shelf, node: Node) -> bool:
     """What the shelf does not tell: the node's name, CPU, memory, and devices to avoid."""
+    if not _room_beside(ask, node):
+        return False
+    if not ask.avoid:
+        return True
+    # Of what is free here, the devices to avoid are no part; what each would be worth is no matter.
+    its = Offer(shelf.model, "", "", 0)
+    return len(of_group(fleet, ask, option, its, (node, shelf.pool))) == option.cards
+
+
+def _room_beside(ask: Ask, node: Node) -> bool:
+    """What of the node is asked beside its devices."""
     if ask.nodes and node.name not in ask.nodes:
         return False
     if ask.cpu_milli and node.cpu_milli - node.cpu_held < ask.cpu_milli:
         return False
     if node.network_mbits < ask.network_mbits:
         return False
-    if ask.memory_bytes and node.memory_bytes - node.memory_held < ask.memory_bytes:
-        return False
-    return not ask.avoid or len(_devices(fleet, ask, option, shelf, node)) == option.cards
-
-
-def _devices(
-    fleet: Fleet, ask: Ask, option: Option, shelf: Shelf, node: Node
-) -> tuple[Device, ...]:
-    free = fleet.free_devices(node, shelf.model, shelf.pool)
-    return tuple([d for d in free if d.key not in ask.avoid][: option.cards])
-
-
-def _rank(
-    ask: Ask, option: tuple[int, Option], offer: Offer, micro: int, free: int
-) -> tuple[int, ...]:
-    """Smaller is better. Every objective ends in the same order, so that ties are no chance."""
-    place, opt = option
-    cards = opt.cards * opt.nodes
-    price = offer.price_nano * cards if offer.price_nano is not None else 2**100
-    rest = (free, micro, offer.rank)
-    match ask.objective:
-        case "cheapest":
-            return (price, place, *rest)
-        case "fastest":
-            return (-micro, place, *rest)
-        case "efficient":
-            watts = offer.milliwatts or 0
-            per_watt = micro * 1_000_000 // (watts * cards) if watts else 0
-            return (-per_watt, place, *rest)
-        case "ordered":
-            return (place, offer.rank, free, micro)
-        case "spread":
-            return (place, free, micro, offer.rank)
-        case "pack":
-            return (place, micro, free, offer.rank)
+    return not ask.memory_bytes or node.memory_bytes - node.memory_held >= ask.memory_bytes
 
 
 def _pick(fleet: Fleet, ask: Ask, best: _Candidate, seen: int) -> Chosen:
     picks = tuple(
-        Pick(node.name, _devices(fleet, ask, best.option, shelf, node))
+        Pick(node.name, of_group(fleet, ask, best.option, best.offer, (node, shelf.pool)))
         for shelf, node in zip(best.shelves, best.nodes, strict=True)
+        if not best.pieces
+    ) or tuple(
+        Pick(node.name, pieces) for node, pieces in zip(best.nodes, best.pieces, strict=True)
     )
     return Chosen(best.option, best.offer, best.shelves[0].pool, picks, best.micro, seen)

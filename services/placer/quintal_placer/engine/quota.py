@@ -1,13 +1,16 @@
-"""What each tenant holds, and the caps on it. Micro-units and cards, integers.
+"""What each tenant holds, and the caps on it. Micro-units and parts of cards, integers.
 
 A cap is on a class, or on a family or model within one (in units), or on a family or model in
-cards whatever the class. The debit is the rating's value of what was granted.
+cards whatever the class. The debit is the rating's value of what was granted; of a card's cap, the
+parts of cards that are held: a quarter of a card counts as a quarter, and four of them as one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
+
+from quintal_placer.engine.asks import PARTS
 
 Scope = Literal["class", "family", "model"]
 
@@ -24,13 +27,13 @@ class Meter(NamedTuple):
 
 
 class Holding(NamedTuple):
-    """What a lease adds: so many cards of a model, delivering so many micro-units."""
+    """What a lease adds: so many parts of a model's cards, delivering so many micro-units."""
 
     tenant: str
     workload_class: str
     family: str
     model: str
-    cards: int
+    parts: int
     micro: int
 
 
@@ -45,7 +48,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """A cap that would be passed, and by how much."""
+    """A cap that would be passed, and by how much: in micro-units, or in parts of cards."""
 
     limit: Limit
     used: int
@@ -55,10 +58,10 @@ class Excess:
 
 @dataclass(slots=True)
 class Usage:
-    """Units and cards under one meter."""
+    """Units and parts of cards under one meter."""
 
     micro: int = 0
-    cards: int = 0
+    parts: int = 0
 
 
 NOTHING: Final = Usage()
@@ -84,8 +87,8 @@ class Quotas:
         for meter in _meters(holding):
             usage = self.used.setdefault(meter, Usage())
             usage.micro += sign * holding.micro
-            usage.cards += sign * holding.cards
-            if usage.micro == 0 and usage.cards == 0:
+            usage.parts += sign * holding.parts
+            if usage.micro == 0 and usage.parts == 0:
                 del self.used[meter]
 
     def usage(self, meter: Meter) -> Usage:
@@ -99,17 +102,21 @@ class Quotas:
             for limit in self.limits.get(tenant, ())
         )
 
-    def exceeded(self, holding: Holding) -> Excess | None:
-        """The first cap that this would pass, the narrowest first; none if all hold."""
+    def exceeded(self, *holdings: Holding) -> Excess | None:
+        """The first cap that these would pass together, the narrowest first; none if all hold."""
         found: list[Excess] = []
-        for limit in self.limits.get(holding.tenant, ()):
-            if not _counts(limit.meter, holding):
+        for limit in self.limits.get(holdings[0].tenant, ()) if holdings else ():
+            micro = parts = 0
+            for holding in holdings:
+                if _counts(limit.meter, holding):
+                    micro, parts = micro + holding.micro, parts + holding.parts
+            if not micro and not parts:
                 continue
             usage = self.used.get(limit.meter, NOTHING)
             if limit.micro is not None:
-                used, wanted, top = usage.micro, holding.micro, limit.micro
+                used, wanted, top = usage.micro, micro, limit.micro
             else:
-                used, wanted, top = usage.cards, holding.cards, limit.cards or 0
+                used, wanted, top = usage.parts, parts, (limit.cards or 0) * PARTS
             if used + wanted > top:
                 found.append(Excess(limit, used, wanted, used + wanted - top))
         if not found:
