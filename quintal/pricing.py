@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Context, Decimal
-from typing import Final
+from typing import Final, NamedTuple
 
 from quintal.contracts.documents import Price, PriceListSpec
 from quintal.units import MS_PER_HOUR, PARTS, QUANTITY_PER_UNIT_HOUR
 
 _STEP: Final = Decimal("0.000000001")
 _EXACT: Final = Context(prec=80)
+_UNIT_HOUR: Final = Decimal(QUANTITY_PER_UNIT_HOUR)
+_CARD_HOUR: Final = Decimal(PARTS * MS_PER_HOUR)
+_NOTHING: Final = Decimal(0)
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(NamedTuple):
     """What a price depends on, frozen at the grant: one model's devices of one lease."""
 
     tenant: str
@@ -31,8 +32,7 @@ class Terms:
     """Micro-units one whole device is charged as: its rating, or the nominal figure."""
 
 
-@dataclass(frozen=True, slots=True)
-class Charge:
+class Charge(NamedTuple):
     """One stretch at one price. `price` is none where no list was in force."""
 
     from_ms: int
@@ -49,7 +49,7 @@ def charge(
     terms: Terms, from_ms: int, to_ms: int, lists: Iterable[tuple[str, PriceListSpec]]
 ) -> tuple[Charge, ...]:
     """`[from_ms, to_ms)` cut wherever the price in force changes; costs nothing where none is."""
-    ordered = sorted(lists, key=lambda item: (-item[1].valid_from_ms, item[0]))
+    ordered = _newest_first(lists)
     edges = {from_ms, to_ms}
     for _, spec in ordered:
         ends = (spec.valid_from_ms, spec.valid_to_ms if spec.valid_to_ms is not None else to_ms)
@@ -62,7 +62,16 @@ def price_at(
     terms: Terms, at_ms: int, lists: Iterable[tuple[str, PriceListSpec]]
 ) -> tuple[str, PriceListSpec, Price] | None:
     """The price in force: the newest valid list that has an entry for these terms."""
-    ordered = sorted(lists, key=lambda item: (-item[1].valid_from_ms, item[0]))
+    return _in_force(terms, at_ms, _newest_first(lists))
+
+
+def _newest_first(lists: Iterable[tuple[str, PriceListSpec]]) -> list[tuple[str, PriceListSpec]]:
+    return sorted(lists, key=lambda item: (-item[1].valid_from_ms, item[0]))
+
+
+def _in_force(
+    terms: Terms, at_ms: int, ordered: list[tuple[str, PriceListSpec]]
+) -> tuple[str, PriceListSpec, Price] | None:
     for name, spec in ordered:
         if spec.type != "charge" or at_ms < spec.valid_from_ms:
             continue
@@ -75,28 +84,24 @@ def price_at(
 
 
 def _one(terms: Terms, start: int, end: int, ordered: list[tuple[str, PriceListSpec]]) -> Charge:
-    found = price_at(terms, start, ordered)
+    found = _in_force(terms, start, ordered)
     if found is None:
-        return Charge(start, end, None, "", "", "", Decimal(0))
+        return Charge(start, end, None, "", "", "", _NOTHING)
     name, spec, price = found
     part_ms = terms.devices * terms.parts * (end - start)
     if price.per == "unit_hour":
-        amount = _EXACT.divide(
-            price.amount * terms.charged_micro * part_ms, Decimal(QUANTITY_PER_UNIT_HOUR)
-        )
+        amount = _EXACT.divide(price.amount * terms.charged_micro * part_ms, _UNIT_HOUR)
     else:
-        amount = _EXACT.divide(price.amount * part_ms, Decimal(PARTS * MS_PER_HOUR))
+        amount = _EXACT.divide(price.amount * part_ms, _CARD_HOUR)
     cost = amount.quantize(_STEP, ROUND_HALF_EVEN, context=_EXACT)
     return Charge(start, end, price.amount, price.per, name, spec.currency, cost)
 
 
 def _applies(price: Price, terms: Terms) -> bool:
-    return all(
-        (
-            price.workload_class in {None, terms.workload_class},
-            price.model in {"", terms.model},
-            price.pool in {"", terms.pool},
-            price.profile in {"", terms.profile},
-            price.tenant in {"", terms.tenant},
-        )
+    return (
+        (price.workload_class is None or price.workload_class == terms.workload_class)
+        and (not price.model or price.model == terms.model)
+        and (not price.pool or price.pool == terms.pool)
+        and (not price.profile or price.profile == terms.profile)
+        and (not price.tenant or price.tenant == terms.tenant)
     )

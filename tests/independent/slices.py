@@ -73,7 +73,8 @@ async def price_lists(client, revision):
 
 async def main(url, metering, endpoint):
     place = json.loads(Path(endpoint).read_text())
-    [row] = ask(place, "SELECT max(sequence) AS newest FROM positions")
+    [row] = ask(place, "SELECT max(sequence) AS newest FROM transitions")
+    await asyncio.sleep(2)  # the rows of a batch follow its archive
     until = int(row["newest"])
     client, _ = await connect(url, metering)
     groups = [group async for group in messages(client, until)]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import get_args
 
 from quintal.contracts import ledger
+from quintal_metering import fold as fold_module
 from quintal_metering.billing import cut
 from quintal_metering.facts import State
 from quintal_metering.fold import fold_group, pass_over
@@ -344,3 +346,7 @@ def test_what_could_not_be_read_may_have_begun_an_epoch() -> None:
         state, rows = fold_group(state, 3, heir, {})
         assert [row.code for row in rows if isinstance(row, Fault)] == wanted
         assert state.writer == ("p1" if wanted else "p2")
+
+
+def test_every_sort_of_record_is_folded_and_none_that_is_none() -> None:
+    assert set(fold_module._HOW) == set(get_args(ledger.AnyRecord))

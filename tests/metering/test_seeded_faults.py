@@ -141,7 +141,7 @@ def test_idle_as_the_rest_is_caught(open_store: OpenStore, monkeypatch: pytest.M
     honest.take(messages(story), 0)
     assert checked(honest).ok
     monkeypatch.setattr(capacity, "composed", cheat)
-    for table in ("transitions", "slices", "capacity", "censuses", "positions", "intents"):
+    for table in ("transitions", "slices", "capacity", "censuses", "positions"):
         honest.store.command(f"TRUNCATE TABLE {table}")
     cheating = begun(open_store(), story)
     cheating.take(messages(story), 0)
@@ -172,14 +172,14 @@ def test_two_hundred_years_of_a_great_fleet_do_not_wrap(open_store: OpenStore) -
     rows = []
     for n in range(200):
         part_ms = refused_if_too_large(hour * year)
-        facts = {name: getattr(template, name) for name in SliceRow.__dataclass_fields__}
+        facts = {name: getattr(template, name) for name in SliceRow._fields}
         facts |= {
             "id": row_id("long", n), "part_ms": part_ms, "quantity": part_ms * micro,
             "nominal_quantity": part_ms * micro, "cost": Decimal(cards * year * 10) * 2,
             "tenant": "ever",
         }  # fmt: skip
         rows.append(SliceRow(**facts))
-    store.write(inserts((1, 1), [], rows, []))
+    store.write(inserts((1, 1), rows, []))
     [total] = store.ask(Sums(Span(tenant="ever"), ("tenant",)))
     assert int(total["part_ms_sum"]) == hour * hours
     assert int(total["quantity_sum"]) == hour * hours * micro > 2**63 * 10**6

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 
 from quintal.contracts.ledger import device_key
 from quintal.pricing import Charge, Terms, charge
 from quintal_metering.facts import Card, Group, Lease, State, Use, hour_of, hours_within
 from quintal_metering.rows import HoldingRow, SliceRow, checked, row_id
-from quintal_metering.turn import Prices, Turn
+from quintal_metering.turn import Charged, Prices, Turn
 
 
 def grouped(state: State, cards: tuple[Card, ...]) -> tuple[Group, ...]:
@@ -63,7 +62,7 @@ def reshape(turn: Turn, lease: Lease) -> None:
 
 def bill(turn: Turn, lease: Lease, to_ms: int) -> None:
     """Give out the slices up to `to_ms` that were not given out yet."""
-    turn.say(cut(lease, (lease.billed_ms, to_ms), turn.prices, turn.sequence))
+    turn.say(cut(lease, (lease.billed_ms, to_ms), turn.prices, turn.sequence, turn.charged))
     lease.billed_ms = max(lease.billed_ms, to_ms)
 
 
@@ -89,8 +88,7 @@ def _taken_back(turn: Turn, lease: Lease, effective_ms: int) -> Iterator[SliceRo
             continue
         share = row.devices * row.parts * (row.to_ms - from_ms)
         charged = row.nominal_quantity // row.part_ms
-        yield replace(
-            row,
+        yield row._replace(
             id=row_id("adjustment", row.id),
             kind="adjustment",
             from_ms=from_ms,
@@ -101,15 +99,29 @@ def _taken_back(turn: Turn, lease: Lease, effective_ms: int) -> Iterator[SliceRo
         )
 
 
-def cut(lease: Lease, span: tuple[int, int], prices: Prices, sequence: int) -> Iterator[SliceRow]:
-    """The lease's slices within `span`, oldest first. The span begins where a slice may begin."""
+def cut(
+    lease: Lease,
+    span: tuple[int, int],
+    prices: Prices,
+    sequence: int,
+    charged: Charged | None = None,
+) -> Iterator[SliceRow]:
+    """The lease's slices within `span`, oldest first. The span begins where a slice may begin.
+
+    `charged` keeps what equal terms came to over the same stretch.
+    """
+    known = {} if charged is None else charged
     ends = [use.from_ms for use in lease.uses[1:]] + [span[1]]
     for use, end in zip(lease.uses, ends, strict=True):
         start, stop = max(use.from_ms, span[0]), min(end, span[1])
         for _, from_ms, to_ms in hours_within(start, stop):
             for group in use.groups:
                 terms = _terms(lease, group)
-                for piece in charge(terms, from_ms, to_ms, prices[use.revision]):
+                key = (use.revision, terms, from_ms, to_ms)
+                pieces = known.get(key)
+                if pieces is None:
+                    pieces = known[key] = charge(terms, from_ms, to_ms, prices[use.revision])
+                for piece in pieces:
                     yield _slice(lease, group, (piece, terms), (use.revision, sequence))
 
 
@@ -117,7 +129,7 @@ def _terms(lease: Lease, group: Group) -> Terms:
     charged = group.rating_micro if lease.nominal_micro is None else lease.nominal_micro
     return Terms(
         lease.tenant, lease.profile, group.pool, group.model, lease.workload_class,
-        devices=group.devices, parts=group.parts, charged_micro=charged,
+        group.devices, group.parts, charged,
     )  # fmt: skip
 
 
@@ -128,35 +140,14 @@ def _slice(
     revision, sequence = named
     part_ms = group.devices * group.parts * (piece.to_ms - piece.from_ms)
     owner = (lease.tenant, lease.id, lease.workload_class)
+    quantity = part_ms * group.rating_micro
+    nominal = part_ms * terms.charged_micro
     return SliceRow(
-        id=row_id("usage", *owner, *group, piece.from_ms, revision),
-        kind="usage",
-        lease=lease.id,
-        tenant=lease.tenant,
-        project=lease.project,
-        labels=lease.labels,
-        profile=lease.profile,
-        pool=group.pool,
-        model=group.model,
-        vendor=group.vendor,
-        workload_class=lease.workload_class,
-        from_ms=piece.from_ms,
-        to_ms=piece.to_ms,
-        devices=group.devices,
-        parts=group.parts,
-        part_ms=checked(part_ms),
-        rating_micro=group.rating_micro,
-        rating_version=group.rating_version,
-        provenance=group.provenance,
-        quantity=checked(part_ms * group.rating_micro),
-        nominal_quantity=checked(part_ms * terms.charged_micro),
-        price=piece.price,
-        price_per=piece.per,
-        price_list=piece.price_list,
-        cost=piece.cost,
-        currency=piece.currency,
-        revision=revision,
-        sequence=sequence,
-        home_pool=group.home_pool,
-        home_model=group.home_model,
-    )
+        row_id("usage", *owner, *group, piece.from_ms, revision), "usage", lease.id,
+        lease.tenant, lease.project, lease.labels, lease.profile, group.pool, group.model,
+        group.vendor, lease.workload_class, piece.from_ms, piece.to_ms, group.devices,
+        group.parts, checked(part_ms), group.rating_micro, group.rating_version,
+        group.provenance, checked(quantity), checked(nominal), piece.price, piece.per,
+        piece.price_list, piece.cost, piece.currency, revision, sequence, group.home_pool,
+        group.home_model,
+    )  # fmt: skip

@@ -23,8 +23,16 @@ _HELD_AS: Final = {"bound": "leased", "granted": "binding", "ending": "releasing
 """What a lease makes of the parts that it holds, in the ledger's order of precedence."""
 
 
+_SILENT: Final = frozenset({"lost", "suspect"})
+_NOBODYS: Final = Node()
+
+
 def composed(base: str, holds: tuple[Hold, ...]) -> dict[str, int]:
     """What a device's parts are: held as the first that applies, and the rest is stranded."""
+    if not holds:
+        return {base: PARTS}
+    if len(holds) == 1 and holds[0].parts == PARTS:
+        return {_HELD_AS[holds[0].state]: PARTS}
     states = {hold.state for hold in holds}
     for state, reason in _HELD_AS.items():
         if state in states:
@@ -36,17 +44,20 @@ def composed(base: str, holds: tuple[Hold, ...]) -> dict[str, int]:
 
 def base_of(state: State, device: Device) -> str:
     """What the device is when no lease holds it."""
-    node = state.nodes.get(device.node) or Node()
+    node = state.nodes.get(device.node) or _NOBODYS
+    if node.liveness in _SILENT:
+        return node.liveness
     checks = (
-        ("lost", node.liveness == "lost"),
-        ("suspect", node.liveness == "suspect"),
-        ("cordoned", bool(node.cordons)),
-        ("tainted", bool(node.taints)),
+        ("cordoned", node.cordons),
+        ("tainted", node.taints),
         ("disputed", device.disputed),
         ("unhealthy", device.health not in HEALTHY),
         ("unresolved", device.model is None),
     )
-    return next((reason for reason, holds in checks if holds), "free")
+    for reason, holds in checks:
+        if holds:
+            return reason
+    return "free"
 
 
 def take_out(turn: Turn, device: Device) -> None:
@@ -56,11 +67,41 @@ def take_out(turn: Turn, device: Device) -> None:
 
 def put_in(turn: Turn, device: Device) -> None:
     """Count the device as it has become, and remember that where its past may yet change."""
-    parts = _count(turn, device, sign=1)
-    if any(number < 0 for number in parts.values()):
+    _remember(turn, device, _count(turn, device, sign=1))
+
+
+def hold(turn: Turn, device: Device, lease: str, held: Hold | None) -> None:
+    """What the lease has of the device from now on: `take_out` and `put_in` at once."""
+    before = tuple(device.holds.values())
+    if held is None:
+        del device.holds[lease]
+    else:
+        device.holds[lease] = held
+    after = tuple(device.holds.values())
+    base = "" if before and after else base_of(turn.state, device)
+    parts = composed(base, after)
+    if device.present:
+        cell = _cell(turn, device.pool, device.model or "")
+        settle(cell, turn.at_ms)
+        _shift(cell.parts, composed(base, before), -1)
+        _shift(cell.parts, parts, 1)
+    _remember(turn, device, parts)
+
+
+def _shift(counts: dict[str, int], parts: dict[str, int], sign: int) -> None:
+    for reason, number in parts.items():
+        now = counts.get(reason, 0) + sign * number
+        if now:
+            counts[reason] = now
+        else:
+            counts.pop(reason, None)
+
+
+def _remember(turn: Turn, device: Device, parts: dict[str, int]) -> None:
+    if min(parts.values()) < 0:
         turn.fault("over_held", f"leases hold more of {device.node}/{device.uuid} than there is")
     holds = tuple(device.holds.values())
-    if not any(hold.state == "bound" for hold in holds):
+    if "bound" not in [held.state for held in holds]:
         device.pieces.clear()
         if not device.present and not holds:
             turn.state.devices.pop(device_key(device.node, device.uuid), None)
@@ -73,15 +114,13 @@ def put_in(turn: Turn, device: Device) -> None:
 
 
 def _count(turn: Turn, device: Device, *, sign: int) -> dict[str, int]:
-    parts = composed(base_of(turn.state, device), tuple(device.holds.values()))
+    holds = tuple(device.holds.values())
+    parts = composed("" if holds else base_of(turn.state, device), holds)
     if device.present:
         cell = _cell(turn, device.pool, device.model or "")
         settle(cell, turn.at_ms)
         cell.total += sign * PARTS
-        for reason, number in parts.items():
-            cell.parts[reason] = cell.parts.get(reason, 0) + sign * number
-            if not cell.parts[reason]:
-                del cell.parts[reason]
+        _shift(cell.parts, parts, sign)
     return parts
 
 
@@ -154,6 +193,8 @@ def _move(turn: Turn, piece: Piece, after: tuple[Hold, ...], span: tuple[int, in
 
 def adjustments(turn: Turn) -> None:
     """Give out what this transition changed in hours that are closed."""
+    if not turn.adjusted:
+        return
     for key, number in sorted(turn.adjusted.items()):
         if number:
             turn.rows.append(_row(turn, key, number, "adjustment"))

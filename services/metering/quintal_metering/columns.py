@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from itertools import groupby
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
+from quintal.units import MS_PER_HOUR
 from quintal_metering.rows import CapacityRow, CensusCheck, Fault, HoldingRow, Row, SliceRow, row_id
 
 Columns = dict[str, list[Any]]
@@ -29,8 +30,7 @@ class Insert:
     token: str
 
 
-@dataclass(frozen=True, slots=True)
-class Archived:
+class Archived(NamedTuple):
     """One message of the ledger as it was read."""
 
     sequence: int
@@ -38,10 +38,11 @@ class Archived:
     epoch: int
     writer: str
     body: str
+    settled: int
+    """Everything up to here was stored when this batch began."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DeadLetter(NamedTuple):
     """A message or transition that could not be folded, kept whole."""
 
     stream: str
@@ -58,14 +59,16 @@ class DeadLetter:
         return row_id("dead", self.stream, self.sequence, self.place, self.code)
 
 
+def archive(span: tuple[int, int], archived: Sequence[Archived]) -> list[Insert]:
+    """The messages `span` of the ledger as they were read."""
+    return _blocks("transitions", archived, _token(span))
+
+
 def inserts(
-    span: tuple[int, int],
-    archived: Sequence[Archived],
-    rows: Sequence[Row],
-    letters: Sequence[DeadLetter],
+    span: tuple[int, int], rows: Sequence[Row], letters: Sequence[DeadLetter]
 ) -> list[Insert]:
-    """Everything that came of the messages `span` of the ledger, archive first."""
-    token = f"LEDGER:{span[0]}-{span[1]}"
+    """Everything that came of the messages `span` of the ledger, slices first."""
+    token = _token(span)
     slices = [row for row in rows if isinstance(row, SliceRow)]
     capacity = [row for row in rows if isinstance(row, CapacityRow)]
     holdings = [row for row in rows if isinstance(row, HoldingRow)]
@@ -73,7 +76,6 @@ def inserts(
     faults = [row for row in rows if isinstance(row, Fault)]
     dead = [*letters, *(dead_letter(fault) for fault in faults)]
     found = [
-        *_blocks("transitions", archived, token),
         *by_month("slices", slices, token, "from_ms"),
         *by_month("capacity", capacity, token, "hour_ms"),
         *by_month("holdings", holdings, token, "from_ms"),
@@ -83,6 +85,10 @@ def inserts(
     if dead:
         found.append(Insert("dead_letters", dead_columns(dead), token))
     return found
+
+
+def _token(span: tuple[int, int]) -> str:
+    return f"LEDGER:{span[0]}-{span[1]}"
 
 
 def dead_letter(fault: Fault) -> DeadLetter:
@@ -97,15 +103,22 @@ def dead_columns(letters: Sequence[DeadLetter]) -> Columns:
 
 def by_month(table: str, rows: Sequence[Any], token: str, instant: str) -> list[Insert]:
     """One insert a partition: an insert over several is not atomic."""
-
-    def month(row: Any) -> str:
-        return datetime.fromtimestamp(getattr(row, instant) / 1000, UTC).strftime("%Y%m")
-
+    if not rows:
+        return []
+    place = rows[0]._fields.index(instant)
+    months: dict[str, list[Any]] = {}
+    for row in rows:
+        months.setdefault(_month(row[place] // MS_PER_HOUR), []).append(row)
     return [
         insert
-        for name, group in groupby(sorted(rows, key=month), key=month)
-        for insert in _blocks(table, list(group), f"{token}:{name}")
+        for name, group in sorted(months.items())
+        for insert in _blocks(table, group, f"{token}:{name}")
     ]
+
+
+@lru_cache(maxsize=1024)
+def _month(hour: int) -> str:
+    return datetime.fromtimestamp(hour * (MS_PER_HOUR // 1000), UTC).strftime("%Y%m")
 
 
 def _blocks(table: str, rows: Sequence[Any], token: str) -> list[Insert]:
@@ -116,9 +129,8 @@ def _blocks(table: str, rows: Sequence[Any], token: str) -> list[Insert]:
 
 
 def columns(rows: Sequence[Any]) -> Columns:
-    """Dataclass rows as columns by field name."""
-    names = [field.name for field in fields(rows[0])]
-    return {name: [getattr(row, name) for row in rows] for name in names}
+    """Rows as columns by field name."""
+    return dict(zip(rows[0]._fields, map(list, zip(*rows, strict=True)), strict=True))
 
 
 def _censuses(checks: Sequence[CensusCheck]) -> Columns:

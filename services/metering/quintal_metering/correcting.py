@@ -8,7 +8,7 @@ that a correction that a crash cut short can be done again and ends the same.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final, Literal
 
@@ -39,7 +39,7 @@ class Unmatched(Exception):  # noqa: N818 - no error: it is counted
     """The slice's rating cannot be found again."""
 
 
-_FIELDS: Final = tuple(SliceRow.__dataclass_fields__)
+_FIELDS: Final = SliceRow._fields
 _INTEGERS: Final = ("part_ms", "quantity", "nominal_quantity")
 
 
@@ -73,8 +73,7 @@ def corrected(
     for piece in pieces:
         share = sign * row.devices * row.parts * (piece.to_ms - piece.from_ms)
         instead.append(
-            replace(
-                row,
+            row._replace(
                 id=row_id("rerated", row.id, piece.from_ms, how.revision),
                 kind="adjustment",
                 from_ms=piece.from_ms,
@@ -101,8 +100,7 @@ def corrected(
 
 def reversal(row: SliceRow, how: Correction) -> SliceRow:
     """The row that, beside this one, comes to nothing."""
-    return replace(
-        row,
+    return row._replace(
         id=row_id("reversal", row.id),
         kind="adjustment",
         part_ms=-row.part_ms,

@@ -11,7 +11,8 @@ cost more than all the rest; the caller gives its state away.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 from quintal.contracts import ledger
 from quintal.contracts.ledger import AnyRecord, device_key
@@ -66,7 +67,7 @@ def fold(
     if transition.at_ms < state.at_ms:
         turn.fault("time_went_back", f"{transition.at_ms} after {state.at_ms}")
     _advance(turn)
-    _apply(turn, transition)
+    _HOW[type(transition)](turn, transition)
     capacity.adjustments(turn)
     return state, turn.rows
 
@@ -86,33 +87,12 @@ def _advance(turn: Turn) -> None:
     state.at_ms = turn.at_ms
 
 
-def _apply(turn: Turn, record: AnyRecord) -> None:
-    match record:
-        case ledger.Tick() | ledger.EpochBegan():
-            pass
-        case ledger.Census():
-            turn.say([compared(turn, record)])
-        case ledger.CatalogAdopted():
-            _adopt(turn, record)
-        case (
-            ledger.NodeChanged()
-            | ledger.LivenessChanged()
-            | ledger.CordonChanged()
-            | ledger.TaintChanged()
-            | ledger.NodeRetired()
-        ):
-            _apply_to_node(turn, record)
-        case (
-            ledger.DeviceAppeared()
-            | ledger.DeviceChanged()
-            | ledger.DeviceGone()
-            | ledger.DeviceResolved()
-            | ledger.DeviceHealthChanged()
-            | ledger.DisputeChanged()
-        ):
-            _apply_to_device(turn, record)
-        case _:
-            _apply_to_lease(turn, record)
+def _nothing(_turn: Turn, _record: AnyRecord) -> None:
+    """Time passes, or a request waits: no device and no lease is another one for it."""
+
+
+def _compare(turn: Turn, record: ledger.Census) -> None:
+    turn.say([compared(turn, record)])
 
 
 def _adopt(turn: Turn, record: ledger.CatalogAdopted) -> None:
@@ -218,29 +198,16 @@ def _reshape_holders(turn: Turn, devices: Iterable[Device]) -> None:
 # --- leases -----------------------------------------------------------------------------------
 
 
-def _apply_to_lease(turn: Turn, record: AnyRecord) -> None:
-    match record:
-        case (
-            ledger.LeaseQueued()
-            | ledger.LeaseRefused()
-            | ledger.LeaseCancelled()
-            | ledger.LeaseTtlChanged()
-        ):
-            return
-        case ledger.LeaseGranted():
-            _grant(turn, record)
-            return
-        case (
-            ledger.LeaseBound()
-            | ledger.LeaseMoved()
-            | ledger.LeaseEnding()
-            | ledger.NodeReleased()
-            | ledger.LeaseEnded()
-            | ledger.LeaseFailed()
-        ):
-            lease = turn.state.leases.get(record.lease)
-        case _:
-            raise AssertionError(record.kind)
+def _apply_to_lease(
+    turn: Turn,
+    record: ledger.LeaseBound
+    | ledger.LeaseMoved
+    | ledger.LeaseEnding
+    | ledger.NodeReleased
+    | ledger.LeaseEnded
+    | ledger.LeaseFailed,
+) -> None:
+    lease = turn.state.leases.get(record.lease)
     if lease is None:
         turn.fault("unmatched", f"{record.kind} of lease {record.lease}, which holds nothing")
         return
@@ -275,9 +242,10 @@ def _grant(turn: Turn, record: ledger.LeaseGranted) -> None:
             turn.fault("conflict", f"lease {lease.id} was granted before, as something else")
         return
     turn.state.leases[lease.id] = lease
-    _hold(turn, lease)
     if record.bound:
         _bind(turn, lease)
+    else:
+        _hold(turn, lease)
 
 
 def _bind(turn: Turn, lease: Lease) -> None:
@@ -344,17 +312,13 @@ def _hold(turn: Turn, lease: Lease) -> None:
             device = turn.state.devices[key] = Device(node, uuid)
         if lease.state == "ending" and lease.id not in device.holds:
             continue
-        capacity.take_out(turn, device)
-        device.holds[lease.id] = Hold(lease.id, lease.state, number)
-        capacity.put_in(turn, device)
+        capacity.hold(turn, device, lease.id, Hold(lease.id, lease.state, number))
 
 
 def _let_go(turn: Turn, lease: Lease, cards: tuple[Card, ...]) -> None:
     for device in _devices(turn, cards):
         if lease.id in device.holds:
-            capacity.take_out(turn, device)
-            del device.holds[lease.id]
-            capacity.put_in(turn, device)
+            capacity.hold(turn, device, lease.id, None)
 
 
 def _devices(turn: Turn, cards: tuple[Card, ...]) -> list[Device]:
@@ -374,3 +338,34 @@ def _card(device: LeaseDevice) -> Card:
         device.rating_version,
         device.provenance,
     )
+
+
+_HOW: Final[dict[type[ledger.Record], Callable[[Turn, Any], None]]] = {
+    ledger.Tick: _nothing,
+    ledger.EpochBegan: _nothing,
+    ledger.LeaseQueued: _nothing,
+    ledger.LeaseRefused: _nothing,
+    ledger.LeaseCancelled: _nothing,
+    ledger.LeaseTtlChanged: _nothing,
+    ledger.Census: _compare,
+    ledger.CatalogAdopted: _adopt,
+    ledger.NodeChanged: _apply_to_node,
+    ledger.LivenessChanged: _apply_to_node,
+    ledger.CordonChanged: _apply_to_node,
+    ledger.TaintChanged: _apply_to_node,
+    ledger.NodeRetired: _apply_to_node,
+    ledger.DeviceAppeared: _apply_to_device,
+    ledger.DeviceChanged: _apply_to_device,
+    ledger.DeviceGone: _apply_to_device,
+    ledger.DeviceResolved: _apply_to_device,
+    ledger.DeviceHealthChanged: _apply_to_device,
+    ledger.DisputeChanged: _apply_to_device,
+    ledger.LeaseGranted: _grant,
+    ledger.LeaseBound: _apply_to_lease,
+    ledger.LeaseMoved: _apply_to_lease,
+    ledger.LeaseEnding: _apply_to_lease,
+    ledger.NodeReleased: _apply_to_lease,
+    ledger.LeaseEnded: _apply_to_lease,
+    ledger.LeaseFailed: _apply_to_lease,
+}
+"""How each sort of record is folded: all of them, which a test holds against the contract."""

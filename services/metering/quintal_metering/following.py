@@ -106,7 +106,7 @@ class LedgerFollower:
         if not found:
             await self._check_not_behind(following)
         self._buffer.extend(found)
-        batch = self._next_batch()
+        batch = self._buffer[:BATCH_MESSAGES]
         if not batch:
             return bool(found)
         for revision in await self._engine.call(self._meter.wanted, batch):
@@ -117,15 +117,6 @@ class LedgerFollower:
         del self._buffer[: len(batch)]
         await self._engine.call(self._meter.take, batch, now_s)
         return bool(found)
-
-    def _next_batch(self) -> list[Stored]:
-        """What lies ready; after a crash exactly the range that was begun."""
-        intent = self._meter.intent
-        if intent is None:
-            return self._buffer[:BATCH_MESSAGES]
-        if not self._buffer or self._buffer[-1].sequence < intent[1]:
-            return []
-        return [message for message in self._buffer if message.sequence <= intent[1]]
 
     async def _check_not_behind(self, following: int) -> None:
         _, last = await self._bus.last("LEDGER")

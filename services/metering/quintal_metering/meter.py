@@ -19,7 +19,7 @@ from quintal.contracts.documents import Catalog, PriceListSpec
 from quintal.contracts.ledger import GROUP, CatalogAdopted, Group
 from quintal_metering import checkpoint
 from quintal_metering.cataloguing import described
-from quintal_metering.columns import Archived, DeadLetter, Insert, inserts
+from quintal_metering.columns import Archived, DeadLetter, Insert, archive, inserts
 from quintal_metering.facts import State
 from quintal_metering.fold import fold_group, pass_over
 from quintal_metering.queries import ArchivedMessages
@@ -51,7 +51,8 @@ class Counts:
 class _Pending:
     span: tuple[int, int]
     at_ms: int
-    inserts: tuple[Insert, ...]
+    archive: tuple[Insert, ...]
+    rows: tuple[Insert, ...]
 
 
 class Meter:
@@ -64,8 +65,6 @@ class Meter:
         self.counts = Counts()
         self.position = 0
         """Everything up to here is stored."""
-        self.intent: tuple[int, int] | None = None
-        """A batch that a crash cut short: the next one is exactly this range."""
         self._pending: _Pending | None = None
         self._since_checkpoint = 0
         self._checkpoint_s: float | None = None
@@ -76,20 +75,34 @@ class Meter:
         return self._pending is None
 
     def open(self, writer: str, at_ms: int) -> None:
-        """Become the writer; newest checkpoint, then the archive up to the position."""
+        """Become the writer: newest checkpoint, then the archive; its last batch once more.
+
+        The rows of that batch may be half stored. They are written again under the same token and
+        ids, from the archive: the stream may have let go of what was told to be stored.
+        """
         self.store.begin(writer, at_ms)
         for row in self.store.rows("SELECT DISTINCT revision, body FROM price_lists"):
             self.prices[int(row["revision"])] = tuple(_LISTS.validate_json(row["body"]))
         restart = self.store.restart()
         state = checkpoint.read(restart.checkpoint) if restart.checkpoint else None
         self.state = state or State()
-        self.position, self.intent = restart.position, restart.intent
+        self.position = restart.position
         for sequence, body in self.archived(self.state.sequence, self.position):
             self._fold(sequence, parsed(body))
+        if restart.archived > self.position:
+            self._once_more(restart.archived)
         log.info(
             "at %d of the ledger, from a checkpoint at %d; generation %d",
             self.position, restart.checkpoint_sequence if state else 0, self.store.generation,
         )  # fmt: skip
+
+    def _once_more(self, until: int) -> None:
+        found = [
+            Stored(sequence, "", body.encode())
+            for sequence, body in self.archived(self.position, until)
+        ]
+        self.take(found, 0.0)
+        self._checkpoint_s = None
 
     def archived(self, after: int, until: int) -> Iterable[tuple[int, str]]:
         """Messages of the archive, in order."""
@@ -135,38 +148,46 @@ class Meter:
         """
         if self._pending is not None:
             raise StoreUnavailable("a batch is still pending")
+        if not messages:
+            return
+        groups = [(message, parsed(text_of(message.data))) for message in messages]
+        span = (self.position + 1, messages[-1].sequence)
+        kept = tuple(archive(span, self._archived(groups)))
+        # The archive goes to the disk while its rows are reckoned; they follow when it is there.
+        wait = self.store.archive(kept)
         rows: list[Row] = []
-        archive: list[Archived] = []
         letters: list[DeadLetter] = []
-        following = self.position + 1
-        first = following
-        for message in messages:
+        following = span[0]
+        for message, group in groups:
             if message.sequence != following:
                 letters.append(self._gap(following, message.sequence))
             following = message.sequence + 1
-            body = text_of(message.data)
-            group = parsed(body)
             if isinstance(group, str):
-                letters.append(self._poison(message.sequence, group, body))
+                letters.append(self._poison(message.sequence, group, text_of(message.data)))
             rows.extend(self._fold(message.sequence, group))
-            archive.append(_archived(message.sequence, self.state.at_ms, group, body))
         self._count(messages, rows)
-        span = (first, following - 1)
-        batch = tuple(inserts(span, archive, rows, letters))
-        self._pending = _Pending(span, self.state.at_ms, batch)
-        self.flush(now_s)
+        batch = tuple(inserts(span, rows, letters))
+        self._pending = _Pending(span, self.state.at_ms, kept, batch)
+        wait()
+        self._settle(self._pending, now_s)
 
     def flush(self, now_s: float) -> None:
         """Store the pending batch, if there is one. Raises StoreUnavailable, Deposed."""
-        pending = self._pending
-        if pending is None:
-            return
-        self.store.intend(*pending.span)
-        self.store.write(pending.inserts)
+        if self._pending is not None:
+            self.store.archive(self._pending.archive)()
+            self._settle(self._pending, now_s)
+
+    def _settle(self, pending: _Pending, now_s: float) -> None:
+        """The rows, and with them the batch is over; now and then a checkpoint."""
+        wait = self.store.beside(pending.rows[1:])
+        try:
+            self.store.write(pending.rows[:1])
+        finally:
+            wait()
         due = self._checkpoint_due(now_s)
-        text = checkpoint.written(self.state) if due else ""
-        self.store.settle(pending.span[1], pending.at_ms, text)
-        self.position, self.intent, self._pending = pending.span[1], None, None
+        if due:
+            self.store.keep(pending.span[1], pending.at_ms, checkpoint.written(self.state))
+        self.position, self._pending = pending.span[1], None
         if due:
             self._since_checkpoint, self._checkpoint_s = 0, now_s
             self.store.prune()
@@ -174,7 +195,7 @@ class Meter:
     def rest(self) -> None:
         """A clean stop: the next start folds nothing again."""
         if self._pending is None and self._since_checkpoint:
-            self.store.settle(self.position, self.state.at_ms, checkpoint.written(self.state))
+            self.store.keep(self.position, self.state.at_ms, checkpoint.written(self.state))
             self._since_checkpoint = 0
 
     def _checkpoint_due(self, now_s: float) -> bool:
@@ -205,6 +226,17 @@ class Meter:
                     row.sequence, json.dumps([str(d) for d in row.differences]),
                 )  # fmt: skip
 
+    def _archived(self, groups: Sequence[tuple[Stored, Group | str]]) -> list[Archived]:
+        at_ms, found = self.state.at_ms, []
+        for message, group in groups:
+            epoch, writer = -1, ""
+            if isinstance(group, Group):
+                epoch, writer = group.epoch, group.writer
+                at_ms = max(at_ms, *(record.at_ms for record in group.transitions), 0)
+            body = text_of(message.data)
+            found.append(Archived(message.sequence, at_ms, epoch, writer, body, self.position))
+        return found
+
     def _gap(self, following: int, found: int) -> DeadLetter:
         self.counts.gaps += 1
         said = f"messages {following} to {found - 1} were gone before they were read"
@@ -229,9 +261,3 @@ def parsed(body: str) -> Group | str:
 def text_of(data: bytes) -> str:
     """The message as text; bytes that are none are spelled out."""
     return data.decode("utf-8", "backslashreplace")
-
-
-def _archived(sequence: int, at_ms: int, group: Group | str, body: str) -> Archived:
-    if isinstance(group, str):
-        return Archived(sequence, at_ms, -1, "", body)
-    return Archived(sequence, at_ms, group.epoch, group.writer, body)

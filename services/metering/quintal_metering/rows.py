@@ -1,7 +1,8 @@
 """What the fold gives out: rows for the store, each named by what it is and never by when.
 
 An id is a hash of what makes the row the only one of its sort, so that a row that is written
-again after a crash is seen to be the same row.
+again after a crash is seen to be the same row. Rows of which there are many are tuples: they cost
+a fifth of a frozen dataclass to make, and turn into columns in one step.
 """
 
 from __future__ import annotations
@@ -9,16 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 from hashlib import sha256
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 DIGITS_MAX: Final = 38
 """What the store's `Decimal(38, 0)` holds; a quantity above it is refused, never wrapped."""
 
+_TOO_MUCH: Final = 10**DIGITS_MAX
+
 RowKind = Literal["usage", "adjustment"]
 
 
-@dataclass(frozen=True, slots=True)
-class SliceRow:
+class SliceRow(NamedTuple):
     """A stretch of one lease's equal devices, in one hour, at one price.
 
     `part_ms` is devices x parts x ms; `quantity` that times the rating's micro-units. Both are
@@ -63,8 +65,7 @@ class SliceRow:
     """The row that this one takes back whole."""
 
 
-@dataclass(frozen=True, slots=True)
-class CapacityRow:
+class CapacityRow(NamedTuple):
     """What the devices of one model in one pool were, in one hour: `reason` in parts x ms.
 
     `total` is counted apart from the others, which must sum to it.
@@ -80,8 +81,7 @@ class CapacityRow:
     sequence: int
 
 
-@dataclass(frozen=True, slots=True)
-class HoldingRow:
+class HoldingRow(NamedTuple):
     """A lease on one device: written when it begins, with no end, and again when it ends.
 
     It says on which device's readings the use of a lease can be seen. No bill rests on it.
@@ -144,11 +144,11 @@ Row = SliceRow | CapacityRow | HoldingRow | CensusCheck | Fault
 
 def row_id(*parts: object) -> str:
     """The identity of a row: sha256 over its parts, which are kept apart from one another."""
-    return sha256("\x1f".join(str(part) for part in parts).encode()).hexdigest()
+    return sha256("\x1f".join(map(str, parts)).encode()).hexdigest()
 
 
 def checked(number: int) -> int:
     """`number`, if the store can hold it. Raises OverflowError: a wrapped sum would be believed."""
-    if abs(number) >= 10**DIGITS_MAX:
+    if not -_TOO_MUCH < number < _TOO_MUCH:
         raise OverflowError(f"{number} has more than {DIGITS_MAX} digits")
     return number
