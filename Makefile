@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test captures proof mutants bench lint format types imports docs check clean
+.PHONY: help install demo up test captures boards proof mutants bench lint format types imports docs check clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ test: install ## all tests; prints how many touched the real server and engine, 
 
 captures: install ## a row per captured output beside the checkout: what is read of it
 	$(BIN)/python -m tests.shared.captures
+
+boards: install ## each panel of the dashboards over demo data: rows, first values
+	$(BIN)/python -m tests.metering.boards
 
 proof: install mutants ## the mutants, then the long forms: histories and chaos, with their seeds
 	QUINTAL_PROOF=1 $(BIN)/python -m pytest -m "laws or chaos or crash" --timeout 3600

@@ -163,6 +163,7 @@ class Board:
                 {
                     "title": "Quintal", "type": "dashboards", "tags": ["quintal"],
                     "asDropdown": True, "includeVars": True, "keepTime": True,
+                    "icon": "external link", "tooltip": "", "targetBlank": False,
                 }
             ],
             "annotations": {"list": []},
@@ -173,7 +174,7 @@ class Board:
 def _source() -> dict[str, Any]:
     return {
         "name": "datasource", "label": "Data source", "type": "datasource", "query": PLUGIN,
-        "current": {}, "hide": 0, "refresh": 1, "multi": False, "includeAll": False,
+        "hide": 0, "refresh": 1, "multi": False, "includeAll": False,
         "description": "Metering's store: a ClickHouse server, or metering's own endpoint.",
     }  # fmt: skip
 
@@ -182,11 +183,14 @@ def _variable(name: str) -> dict[str, Any]:
     label, query = VARIABLES[name]
     return {
         "name": name, "label": label, "type": "query", "datasource": SOURCE, "query": query,
-        "definition": query, "refresh": 2, "multi": True, "includeAll": True, "sort": 1,
+        "refresh": 2, "multi": True, "includeAll": True, "sort": 1,
         "current": {"text": ["All"], "value": ["$__all"]}, "hide": 0,
         "description": f"{label}: one, several, or all of them.",
     }  # fmt: skip
 
+
+CARD_HOURS, UNIT_HOURS = "suffix: card-h", "suffix: unit-h"
+"""No duration of Grafana's own: it would show 30 card-hours as 1.25 days."""
 
 WARN = (("green", None), ("yellow", 80), ("red", 95))
 ANY_IS_BAD = (("green", None), ("red", 1))
@@ -249,21 +253,21 @@ def boards() -> list[Board]:
     return [
         Board("fleet", "Fleet", "What there is, and what became of it.", [
             Panel("Card-hours by what they were", "Leased, free, or unavailable for a reason, by "
-                  "closed hour. The sum is the inventory.", reasons, "h", "card_hours", "reason",
-                  width=24, stacked=True),
+                  "closed hour. The sum is the inventory.", reasons, CARD_HOURS, "card_hours",
+                  "reason", width=24, stacked=True),
             Panel("Capacity in units", "What the fleet could deliver at once, by class. Nothing "
                   "is summed over classes.", units, "short", "units", "concat(unit_class, ' ', "
                   "model)", columns=("cards",)),
             Panel("Unavailable", "Card-hours that nobody could have been given, by reason.",
                   sql(reports.CapacityByReason(WINDOW, ("binding", "releasing", "stranded",
                       "suspect", "lost", "cordoned", "tainted", "disputed", "unhealthy",
-                      "unresolved", "partition_overhead"))), "h", "card_hours", "reason"),
+                      "unresolved", "partition_overhead"))), CARD_HOURS, "card_hours", "reason"),
             Panel("Health events", "Transitions and vendors' events as agents reported them.",
                   _EVENTS, "none", kind="table", width=24,
                   columns=("time", "node", "device", "kind", "code")),
         ], (*_FLEET, "class")),
         Board("tenants", "Tenants", "Who used how much, under which cap, at what price.", [
-            Panel("Unit-hours", "Delivered, by tenant and class.", usage, "h", "unit_hours",
+            Panel("Unit-hours", "Delivered, by tenant and class.", usage, UNIT_HOURS, "unit_hours",
                   "concat(name, ' ', unit_class)", columns=("restated",)),
             Panel("Cost", "As charged, adjustments included.", usage, "short", "cost", "name",
                   stacked=True),

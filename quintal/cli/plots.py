@@ -110,6 +110,14 @@ def said(value: Decimal) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def _tick(value: Decimal) -> str:
+    """As `said`, in the room that a scale has: 250k, 1.5M, 2G."""
+    for least, power, letter in ((9, 9, "G"), (6, 6, "M"), (5, 3, "k")):
+        if value >= Decimal(10) ** least:
+            return f"{said(value / Decimal(10) ** power)}{letter}"
+    return said(value)
+
+
 def _seen(value: Decimal | None) -> Decimal:
     return max(value or Decimal(0), Decimal(0))
 
@@ -125,7 +133,7 @@ def _scale(top: Decimal, unit: str) -> str:
         y = _y(value, top)
         lines.append(
             f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
-            f'<text class="tick" x="{LEFT - 6}" y="{y + 4:.1f}">{said(value)}</text>'
+            f'<text class="tick" x="{LEFT - 6}" y="{y + 4:.1f}">{_tick(value)}</text>'
         )
     middle = HEIGHT / 2
     return "".join(lines) + (

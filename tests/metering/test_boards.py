@@ -18,12 +18,11 @@ from quintal_metering import reports
 from quintal_metering.reports import Window
 from quintal_metering.settings import Where
 from quintal_metering.store import Store
+from tests.metering import boards
+from tests.metering.boards import BOARDS, GRAFANA, VALUES, expanded
 from tests.metering.demo import AMD, FROM_MS, TO_MS, filled
 from tests.metering.story import HOUR, MODEL, T0
 
-ROOT = Path(__file__).parents[2]
-GRAFANA = ROOT / "deploy" / "grafana"
-BOARDS = sorted((GRAFANA / "dashboards").glob("*.json"))
 ALL = Window(FROM_MS, TO_MS)
 WHOLE = 10**12
 """One stretch for all of it."""
@@ -146,27 +145,7 @@ def test_case_j10_a_lease_that_was_seen_and_did_nothing_is_held_idle(store: Stor
 
 
 def panels() -> list[tuple[str, dict[str, Any]]]:
-    return [
-        (f"{path.stem}: {panel['title']}", panel)
-        for path in BOARDS
-        for panel in json.loads(path.read_text())["panels"]
-    ]
-
-
-VALUES = {"tenant": ["a", "b"], "pool": ["main"], "model": [MODEL, AMD],
-          "class": ["train_llm"]}  # fmt: skip
-
-
-def expanded(text: str, chosen: dict[str, list[str]], step_s: int = 3600) -> str:
-    """As Grafana and its plugin send it."""
-    for name, values in chosen.items():
-        quoted = ",".join(f"'{value}'" for value in values)
-        text = text.replace(f"${{{name}:singlequote}}", quoted)
-    text = text.replace("$__fromTime", f"toDateTime({FROM_MS // 1000})")
-    text = text.replace("$__toTime", f"toDateTime({TO_MS // 1000})")
-    text = text.replace("$__interval_s", str(step_s))
-    assert "$" not in text, f"a macro or variable is left: {text}"
-    return text
+    return [(f"{board}: {panel['title']}", panel) for board, panel in boards.panels()]
 
 
 def choices() -> dict[str, dict[str, list[str]]]:
@@ -222,10 +201,69 @@ def test_every_panel_has_its_columns_and_reads_its_time_range_only(store: Store)
                 assert 0 <= passed < HOUR, f"{panel.title} tells of what was not asked"
 
 
+OLD_MS = 90 * 24 * HOUR
+OLD_ROWS = 20_000
+TIMES = {
+    "slices": ("from_ms", "to_ms"), "capacity": ("hour_ms",), "lease_hours": ("hour_ms",),
+    "decisions": ("at_ms", "stored_ms"), "telemetry_minute": ("minute_ms",),
+    "telemetry_hour": ("hour_ms",), "transitions": ("at_ms",),
+    "health_events": ("at_ms", "stored_ms"),
+}  # fmt: skip
+"""Tables that grow, by their times. Of censuses and dead letters there is one an hour, or fewer."""
+
+
+@engine
+def test_every_panel_reads_the_rows_of_its_time_range_and_not_those_of_a_past_quarter(
+    engine_path: Path,
+) -> None:
+    store = filled(Store.open(Where(engine_path, database="quarter")))
+    try:
+        for table, times in TIMES.items():
+            [found] = store.rows(f"SELECT count() AS n FROM {table}")
+            old = ", ".join(f"{time} - {OLD_MS} - number AS {time}" for time in times)
+            again = OLD_ROWS // int(found["n"]) + 1
+            store.command(
+                f"INSERT INTO {table} SELECT {table}.* REPLACE({old}) FROM {table} "
+                f"CROSS JOIN numbers({again}) AS again"
+            )
+        faults = []
+        for name, panel in panels():
+            text = expanded(panel["targets"][0]["rawSql"], VALUES)
+            faults += [
+                f"{name} reads {row['rows']} rows of {row['table']}"
+                for row in store.rows(f"EXPLAIN ESTIMATE {text}")
+                if int(row["rows"]) >= OLD_ROWS // 2
+            ]
+        assert faults == []
+    finally:
+        store.close()
+
+
 @engine
 def test_every_variable_has_values(store: Store) -> None:
-    for query in (query for _, query in built().VARIABLES.values()):
+    asked = {variable["query"] for _, variable in boards.variables()}
+    assert asked == {query for _, query in built().VARIABLES.values()}
+    for query in asked:
         assert store.rows(query), query
+
+
+@engine
+def test_the_boards_are_printed_panel_by_panel_with_their_first_values(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert boards.printed(store) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(panels())
+    [quota] = [line for line in lines if "Quota held" in line]
+    assert "3 rows" in quota
+    assert "name a train_llm, value 25" in quota
+    assert "<svg" in boards.drawn(store)
+
+
+def test_units_are_shown_as_units_and_never_as_days() -> None:
+    for name, panel in panels():
+        unit = panel["fieldConfig"]["defaults"]["unit"]
+        assert unit not in {"h", "m", "d"}, f"{name}: Grafana shows 30 h as 1.25 days"
 
 
 @engine

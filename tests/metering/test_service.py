@@ -191,7 +191,9 @@ async def test_a_script_that_shares_nothing_comes_to_the_same(
     assert "ledger 1..11: 3 slices" in out.decode()
     assert "equal" in out.decode()
     with urlopen(f"{json.loads(place.read_text())['url']}/metrics") as answer:
-        assert b"quintal_metering_ledger_position 11.0" in answer.read()
+        told = answer.read()
+    assert b"quintal_metering_ledger_position 11.0" in told
+    assert b"quintal_metering_ledger_bytes_max" in told
 
 
 @pytest.mark.timeout(180)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -38,9 +38,19 @@ class Watched:
     """What `watch` saw last; none before the first look."""
 
     ledger_last: int | None = None
+    ledger_bytes: int | None = None
+    ledger_bytes_max: int | None = None
+    """None where the stream has no bound but the server's disk."""
     dead_letters: int | None = None
     unconserved: int | None = None
     hours: int = 0
+
+    def stream(self, info: Mapping[str, Any]) -> None:
+        """The server's own description of the ledger's stream."""
+        self.ledger_last = int(info["state"]["last_seq"])
+        self.ledger_bytes = int(info["state"]["bytes"])
+        bound = int(info["config"].get("max_bytes") or 0)
+        self.ledger_bytes_max = bound if bound > 0 else None
 
 
 class Metrics:
@@ -68,6 +78,9 @@ class Metrics:
             ("ledger_position", "Last message of the ledger that is stored.", meter.position),
             ("ledger_last", "Last message that the ledger has.", self.watched.ledger_last),
             ("ledger_lag_messages", "Messages of the ledger not stored yet.", self._lag()),
+            ("ledger_bytes", "What the stream holds.", self.watched.ledger_bytes),
+            ("ledger_bytes_max", "What the stream may hold; grants are refused from 80 % on.",
+             self.watched.ledger_bytes_max),
             ("batch_age_seconds", "How long the oldest batch waits for the store.", self._age()),
             ("watermark_timestamp_seconds", "The ledger's time up to which usage is known.",
              meter.state.at_ms / 1000 if meter.state.at_ms else None),
@@ -117,7 +130,7 @@ async def watch(bus: Bus, engine: Engine, metrics: Metrics) -> None:
     """Look again and again, until cancelled."""
     while True:
         try:
-            _, metrics.watched.ledger_last = await bus.last("LEDGER")
+            metrics.watched.stream(await bus.stream_info("LEDGER"))
             await engine.call(look, metrics)
         except (BusUnavailable, StoreUnavailable) as exc:
             log.warning("metrics wait: %s", exc)

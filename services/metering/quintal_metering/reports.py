@@ -342,8 +342,10 @@ FROM (
         AND {among("tenant", "tenants")}
     LIMIT 1 BY sequence
 ) AS d
-INNER JOIN (SELECT lease, any(profile) AS profile FROM slices GROUP BY lease) AS l
-    ON d.lease = l.lease
+INNER JOIN (
+    SELECT lease, any(profile) AS profile FROM slices
+    WHERE from_ms >= {{from_ms:Int64}} AND from_ms < {{to_ms:Int64}} + 3600000 GROUP BY lease
+) AS l ON d.lease = l.lease
 INNER JOIN (
     SELECT profile, any(time_to_place_ms) AS objective_ms FROM catalog_profiles FINAL
     WHERE revision = {_NEWEST.format(table="catalog_profiles")} AND isNotNull(time_to_place_ms)
