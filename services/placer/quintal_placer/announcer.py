@@ -11,6 +11,7 @@ import nats.errors
 
 from quintal.bus import Bus
 from quintal.contracts import ledger, placement, subjects
+from quintal_placer.slim import made
 from quintal_placer.state import PlacerState
 
 log = logging.getLogger(__name__)
@@ -57,8 +58,13 @@ class Announcer:
     def _lease(self, record: ledger.AnyRecord, tenant: str, sequence: int) -> None:
         lease: str = getattr(record, "lease", "")
         reason: str = getattr(record, "reason", "") or getattr(record, "code", "")
-        news = placement.News(
-            at=record.at_ms, what=record.kind, sequence=sequence, lease=lease, reason=reason
+        news = made(
+            placement.News,
+            at=record.at_ms,
+            what=record.kind,
+            sequence=sequence,
+            lease=lease,
+            reason=reason,
         )
         subject = subjects.LEASE_NEWS.subject(tenant=tenant, lease=lease, transition=record.kind)
         self._put(subject, subjects.LEASE_NEWS.message.dump_json(news))

@@ -96,11 +96,15 @@ class Market:
         """Whether this is still the market."""
         return self.catalog is catalog and (self.until_ms is None or at_ms < self.until_ms)
 
+    def prices(self, tenant: str) -> bool:
+        """Whether any price is this tenant's alone."""
+        return tenant in self._priced
+
     def offers(
         self, needs: tuple[AcceleratorNeed, ...], workload_class: str, precision: str, tenant: str
     ) -> tuple[tuple[Offer, ...], tuple[tuple[str, str], ...]]:
         """Models that meet all needs and are rated in the class; and why the others do not."""
-        whose = tenant if tenant in self._priced else ""
+        whose = tenant if self.prices(tenant) else ""
         key = (needs, workload_class, precision, whose)
         known = self._offers.get(key)
         if known is None:
@@ -217,6 +221,21 @@ def lacks(name: str, spec: AcceleratorModelSpec, need: AcceleratorNeed) -> str:
 
 
 _range = lru_cache(maxsize=1024)(memory_range)
+
+
+Standing = tuple[object, ...]
+
+
+def standing(market: Market, tenant: str) -> Standing:
+    """What `translate` reads of a tenant: of equal standing, equal translations."""
+    catalog = market.catalog
+    its = {name for name, work in catalog.workloads.items() if tenant in work.tenants}
+    return (
+        catalog.tenants[tenant].model_dump_json(),
+        frozenset(closed_pools(catalog, tenant)),
+        frozenset(its),
+        tenant if market.prices(tenant) else "",
+    )
 
 
 def translate(market: Market, tenant: str, ask: PlaceAsk) -> tuple[Ask, Terms] | Refusal:

@@ -16,7 +16,7 @@ from quintal.contracts.message import Message, Refusal
 from quintal.contracts.placement import LeaseDevice, PlaceAsk
 from quintal.errors import Code, Owner
 from quintal.names import meant
-from quintal_placer import asking, budgets, explaining, views
+from quintal_placer import budgets, explaining, views
 from quintal_placer.announcer import Announcer
 from quintal_placer.asking import Market, Terms
 from quintal_placer.engine import placing
@@ -27,6 +27,8 @@ from quintal_placer.engine.why import Cause, Why, barred, why
 from quintal_placer.explaining import Decided, Explanations, Kept
 from quintal_placer.ledger import LedgerWriter
 from quintal_placer.settings import Settings
+from quintal_placer.shapes import Shapes
+from quintal_placer.slim import made
 from quintal_placer.state import Lease, PlacerState
 
 Answer = TypeVar("Answer", bound=Message)
@@ -53,7 +55,7 @@ class Desk:
         self.state = state
         self.writer = writer
         self._announcer = announcer
-        self._market = Market.at(state.catalog, writer.now_ms())
+        self._shapes = Shapes(Market.at(state.catalog, writer.now_ms()))
         self._count = 0
         self.explanations = Explanations() if explanations is None else explanations
         self.ledger_full = False
@@ -68,9 +70,13 @@ class Desk:
     @property
     def market(self) -> Market:
         """The catalog as it stands now."""
-        if not self._market.serves(self.state.catalog, self.writer.now_ms()):
-            self._market = Market.at(self.state.catalog, self.writer.now_ms())
-        return self._market
+        return self._shapes_now().market
+
+    def _shapes_now(self) -> Shapes:
+        now_ms = self.writer.now_ms()
+        if not self._shapes.market.serves(self.state.catalog, now_ms):
+            self._shapes = Shapes(Market.at(self.state.catalog, now_ms))
+        return self._shapes
 
     def commit(self, records: Sequence[ledger.AnyRecord]) -> asyncio.Future[int]:
         """Apply and append; the news goes out once it is durable."""
@@ -116,33 +122,25 @@ class Desk:
                 message="the ledger is nearly full: ends and releases go on, grants do not",
                 owner=Owner.INFRASTRUCTURE,
             )
-        translated = asking.translate(self.market, tenant, ask)
-        if isinstance(translated, Refusal):
-            return translated
-        engine_ask, terms = translated
-        if not self.state.quotas.defined(tenant, engine_ask.workload_class):
-            return self.no_quota(tenant, engine_ask.workload_class)
+        fitted = self._shapes_now().fitted(
+            tenant, ask, self.state.fleet.kinds(), self.writer.now_ms()
+        )
+        if isinstance(fitted, Refusal):
+            return fitted
+        shaped, terms = fitted
+        if not self.state.quotas.defined(tenant, terms.workload_class):
+            return self.no_quota(tenant, terms.workload_class)
+        if isinstance(shaped, Refusal):
+            return shaped
         micro_max = budgets.rate_max(
             self.state,
             tenant,
-            engine_ask.workload_class,
+            terms.workload_class,
             ttl_ms=terms.ttl_ms,
             at_ms=self.writer.now_ms(),
             apart=apart,
         )
-        if avoid or micro_max is not None:
-            engine_ask = replace(engine_ask, avoid=avoid, micro_max=micro_max)
-        if ask.workload is not None:
-            fitted = self.market.software.bar(
-                engine_ask, ask, self.state.fleet.kinds(), self.writer.now_ms()
-            )
-            if isinstance(fitted, Refusal):
-                return fitted
-            engine_ask = fitted
-        if terms.profile and self.state.catalog.profiles[terms.profile].requires:
-            engine_ask = self.market.software.required(
-                engine_ask, terms.profile, self.state.fleet.kinds()
-            )
+        engine_ask = replace(shaped, tenant=tenant, avoid=avoid, micro_max=micro_max)
         outcome = placing.decide(self.state.fleet, self.state.quotas, engine_ask)
         if isinstance(outcome, Chosen):
             return engine_ask, terms, outcome
@@ -247,7 +245,8 @@ class Desk:
         at_ms = self.writer.now_ms()
         option = chosen.option
         names = [pick.node for pick in chosen.picks]
-        return ledger.LeaseGranted(
+        return made(
+            ledger.LeaseGranted,
             at_ms=at_ms,
             lease=name,
             token=token,
@@ -300,14 +299,16 @@ class Desk:
             sequence=self.writer.sequence,
         )
 
-    async def told(self, answer: Answer) -> Answer:
+    async def told(self, answer: Answer, appended: asyncio.Future[int] | None = None) -> Answer:
         """This answer, once all that it was made from is durable.
 
         It is made before the wait: during the wait others change the same lease, and what they
-        bring is not durable yet.
+        bring is not durable yet. `appended` is the newest proposal that the answer was made from,
+        where that is known: groups are appended in order, so that nothing older is left then.
         """
         before_ms = self.writer.now_ms()
-        update: dict[str, int] = {"sequence": await self.writer.barrier()}
+        sequence = await (self.writer.barrier() if appended is None else appended)
+        update: dict[str, int] = {"sequence": sequence}
         left_ms: int | None = getattr(answer, "expires_in_ms", None)  # of a lease: less by the wait
         if left_ms:
             update["expires_in_ms"] = max(0, left_ms - (self.writer.now_ms() - before_ms))
@@ -325,13 +326,14 @@ class Desk:
 
 
 def _lease_devices(chosen: Chosen) -> tuple[LeaseDevice, ...]:
-    return tuple(lease_device(piece) for pick in chosen.picks for piece in pick.pieces)
+    return tuple([lease_device(piece) for pick in chosen.picks for piece in pick.pieces])
 
 
 def lease_device(piece: Piece) -> LeaseDevice:
     """What is given of a device as a lease names it, its rating frozen."""
     device, part = piece.device, piece.partition
-    return LeaseDevice(
+    return made(
+        LeaseDevice,
         node=device.node,
         uuid=device.uuid,
         index=device.index,

@@ -13,6 +13,7 @@ from quintal_placer import operations, redaction
 from quintal_placer.lead import Placer
 from quintal_placer.limits import TenantLimits
 from quintal_placer.promises import Promises
+from quintal_placer.slim import made
 
 A = TypeVar("A", bound=Message)
 R = TypeVar("R", bound=Message)
@@ -222,7 +223,8 @@ class Handlers:
         refusal = answer if isinstance(answer, Refusal) else None
         verdicts = {"lease": "placed", "pending": "queued", "refused": "refused"}
         self._placer.announcer.decision(
-            ledger.DecisionRecord(
+            made(
+                ledger.DecisionRecord,
                 at_ms=self._now_ms(),
                 tenant=caller.principal,
                 request_id=ask.request_id,

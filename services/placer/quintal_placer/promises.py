@@ -86,6 +86,8 @@ class Promises:
                 return await self._enqueue(tenant, ask, decided)
             return decided
         lease, appended = self.binding.grant(tenant, ask, decided)
+        if lease.unbound:  # all that is to be said of it is in this one append
+            return await self.desk.told(self.desk.view(lease), appended)
         await appended
         return await self._told(await self.binding.settled(lease))
 
@@ -265,9 +267,10 @@ class Promises:
             )
         if lease.state is State.QUEUED:
             return await self.cancel(tenant, placement.CancelAsk(request_id=lease.request_id))
+        ended = None
         if lease.state in LIVE:
-            self.ends.end(lease, "released", self._writer.now_ms())
-        return await self.desk.told(self.desk.view(lease))
+            ended = self.ends.end(lease, "released", self._writer.now_ms())
+        return await self.desk.told(self.desk.view(lease), ended)
 
     async def cancel(self, tenant: str, ask: placement.CancelAsk) -> placement.Lease | Refusal:
         """Take a queued request back."""

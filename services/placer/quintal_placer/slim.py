@@ -1,17 +1,46 @@
-"""What is kept by the hundred thousand is kept small.
+"""What is made and kept by the hundred thousand is made quickly and kept small.
 
 Each message remembers which of its fields were given: a set of its own, often larger than what the
 message says. Nobody here asks for it, so that all messages of one kind share one such set. For
 10,000 nodes and 50,000 leases that is some hundreds of MiB.
+
+And what the placer makes itself of values that it has already read needs no second look: a message
+is then its fields and nothing else.
 """
 
 from __future__ import annotations
+
+from typing import Any, TypeVar
 
 from quintal.contracts import ledger
 from quintal.contracts.message import Message
 from quintal.contracts.nodes import RawDevice
 
+M = TypeVar("M", bound=Message)
+
 _FIELDS: dict[type[Message], set[str]] = {}
+_BLANKS: dict[type[Message], dict[str, Any]] = {}
+
+
+def made(kind: type[M], **fields: Any) -> M:
+    """A message of fields that are right, under their names in Python; what is left out defaults.
+
+    Nothing is checked: only for what no outsider wrote, or what was validated when it came in.
+    """
+    blank = _BLANKS.get(kind)
+    if blank is None:
+        blank = _BLANKS[kind] = {
+            name: field.get_default(call_default_factory=True)
+            for name, field in kind.model_fields.items()
+        }
+        _FIELDS.setdefault(kind, set(kind.model_fields))
+    message = kind.__new__(kind)
+    put = object.__setattr__
+    put(message, "__dict__", {**blank, **fields})
+    put(message, "__pydantic_fields_set__", _FIELDS[kind])
+    put(message, "__pydantic_extra__", None)
+    put(message, "__pydantic_private__", None)
+    return message
 
 
 def slim(message: Message) -> None:

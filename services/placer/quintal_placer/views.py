@@ -6,7 +6,6 @@ All is made whole here, as an operator sees it; what a tenant may see of it is `
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +20,7 @@ from quintal_placer.asking import Market
 from quintal_placer.engine.fleet import Device, Node
 from quintal_placer.engine.quota import Excess, Limit
 from quintal_placer.engine.why import NAMES_MAX, Cause, Why
+from quintal_placer.slim import made
 from quintal_placer.state import Lease, PlacerState
 
 _OWNERS = {
@@ -50,7 +50,6 @@ def lease_view(
 ) -> placement.Lease:
     """A lease as its tenant sees it; who does not lead does not know when it was renewed."""
     granted = lease.granted
-    live = lease.closed_ms is None and lease.ending_ms is None
     known: dict[str, Any] = {
         "lease": lease.lease,
         "token": lease.token,
@@ -59,43 +58,43 @@ def lease_view(
         "state": lease.state.value,
         "reason": lease.message or lease.reason,
         "sequence": sequence,
+        "labels": {},
+        "environment": {},
+        "over_by": {},
     }
     if lease.lease in state.queue:
         known["queue_place"] = _place(state, lease)
+    live = lease.closed_ms is None and lease.ending_ms is None
     if live and (leads or granted is None):
         known["expires_at"] = iso(lease.deadline_ms)
         known["expires_in_ms"] = max(0, lease.deadline_ms - now_ms)
     if granted is None:
         request = lease.queued.request if lease.queued else None
         if request is not None:
-            known |= {
-                "project": request.project or "",
-                "profile": request.profile or "",
-                "labels": request.labels,
-            }
-        return placement.Lease(**known)
-    price, currency = market.quote(terms_of(lease))
-    return placement.Lease(
-        **known,
-        project=granted.project,
-        profile=granted.profile,
-        workload_class=granted.workload_class,
-        devices=lease.devices,
-        variant=granted.variant,
-        image=granted.image,
-        args=granted.args,
-        environment=environment.environment(lease.devices),
-        cdi=environment.cdi(lease.devices),
-        units_micro=units_micro(lease.devices),
-        price_per_hour=price,
-        currency=currency,
-        ttl_ms=lease.ttl_ms,
-        bind="none" if lease.unbound else "wait",
-        adopted=lease.adopted,
-        labels=granted.labels,
-        catalog_revision=granted.catalog_revision,
-        over_by=granted.over_by,
-    )
+            known["project"] = request.project or ""
+            known["profile"] = request.profile or ""
+            known["labels"] = request.labels
+        return made(placement.Lease, **known)
+    known["price_per_hour"], known["currency"] = market.quote(terms_of(lease))
+    known |= {
+        "project": granted.project,
+        "profile": granted.profile,
+        "workload_class": granted.workload_class,
+        "devices": lease.devices,
+        "variant": granted.variant,
+        "image": granted.image,
+        "args": granted.args,
+        "environment": environment.environment(lease.devices),
+        "cdi": environment.cdi(lease.devices),
+        "units_micro": units_micro(lease.devices),
+        "ttl_ms": lease.ttl_ms,
+        "bind": "none" if lease.unbound else "wait",
+        "adopted": lease.adopted,
+        "labels": granted.labels,
+        "catalog_revision": granted.catalog_revision,
+        "over_by": granted.over_by,
+    }
+    return made(placement.Lease, **known)
 
 
 def _place(state: PlacerState, lease: Lease) -> int:
@@ -123,27 +122,25 @@ def terms_of(lease: Lease) -> list[pricing.Terms]:
     """What the lease's price depends on, a line per pool and model."""
     granted = lease.granted
     assert granted is not None
-    groups: dict[tuple[str, str, int, int], pricing.Terms] = {}
+    counts: dict[tuple[str, str, int, int], int] = {}
+    nominal = granted.nominal_micro if granted.billing == "nominal" else None
     for device in lease.devices:
-        nominal = granted.nominal_micro if granted.billing == "nominal" else None
         micro = device.rating_micro if nominal is None else nominal
         key = (device.pool, device.model, micro, device.parts)
-        known = groups.get(key)
-        groups[key] = (
-            replace(known, devices=known.devices + 1)
-            if known
-            else pricing.Terms(
-                tenant=lease.tenant,
-                profile=granted.profile,
-                pool=device.pool,
-                model=device.model,
-                workload_class=granted.workload_class,
-                devices=1,
-                parts=device.parts,
-                charged_micro=micro,
-            )
+        counts[key] = counts.get(key, 0) + 1
+    return [
+        pricing.Terms(
+            tenant=lease.tenant,
+            profile=granted.profile,
+            pool=pool,
+            model=model,
+            workload_class=granted.workload_class,
+            devices=devices,
+            parts=parts,
+            charged_micro=micro,
         )
-    return list(groups.values())
+        for (pool, model, micro, parts), devices in counts.items()
+    ]
 
 
 def reasons(causes: Iterable[Cause]) -> tuple[Reason, ...]:

@@ -8,6 +8,7 @@ parts of cards that are held: a quarter of a card counts as a quarter, and four 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
 from quintal_placer.engine.asks import PARTS
@@ -84,8 +85,10 @@ class Quotas:
         self._count(holding, -1)
 
     def _count(self, holding: Holding, sign: int) -> None:
-        for meter in _meters(holding):
-            usage = self.used.setdefault(meter, Usage())
+        for meter in _meters(*holding[:4]):
+            usage = self.used.get(meter)
+            if usage is None:
+                usage = self.used[meter] = Usage()
             usage.micro += sign * holding.micro
             usage.parts += sign * holding.parts
             if usage.micro == 0 and usage.parts == 0:
@@ -126,7 +129,7 @@ class Quotas:
 
 
 def _counts(meter: Meter, holding: Holding) -> bool:
-    """Whether the meter is one of `_meters(holding)`, without making them."""
+    """Whether the meter is one of the holding's `_meters`, without making them."""
     _, its, scope, name = meter
     if its != holding.workload_class and (its or scope == "class"):
         return False
@@ -135,12 +138,12 @@ def _counts(meter: Meter, holding: Holding) -> bool:
     )
 
 
-def _meters(holding: Holding) -> tuple[Meter, ...]:
-    tenant, its = holding.tenant, holding.workload_class
+@lru_cache(maxsize=16_384)
+def _meters(tenant: str, its: str, family: str, model: str) -> tuple[Meter, ...]:
     return (
         Meter(tenant, its, "class", ""),
-        Meter(tenant, its, "family", holding.family),
-        Meter(tenant, its, "model", holding.model),
-        Meter(tenant, "", "family", holding.family),
-        Meter(tenant, "", "model", holding.model),
+        Meter(tenant, its, "family", family),
+        Meter(tenant, its, "model", model),
+        Meter(tenant, "", "family", family),
+        Meter(tenant, "", "model", model),
     )
