@@ -180,7 +180,7 @@ class Market:
     def _charges(self, terms: pricing.Terms) -> tuple[pricing.Charge, ...]:
         """One hour from the market's begin; the same terms cost the same for as long as it is."""
         if terms.tenant and terms.tenant not in self._priced:
-            terms = replace(terms, tenant="")
+            terms = terms._replace(tenant="")
         known = self._hours.get(terms)
         if known is None:
             if len(self._hours) >= KEPT_MAX:
