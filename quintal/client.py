@@ -141,9 +141,10 @@ class Client:
         """The tenant's leases, newest first."""
         return await self._ask(subjects.LIST, ask or placement.ListAsk())
 
-    async def explain(self, request_id: str) -> placement.Explanation:
-        """Why a request of the tenant got what it got."""
-        return await self._ask(subjects.EXPLAIN, placement.ExplainAsk(request_id=request_id))
+    async def explain(self, request_id: str, *, hints: bool = False) -> placement.Explanation:
+        """Why a request of the tenant got what it got; with `hints`, what would be placed now."""
+        ask = placement.ExplainAsk(request_id=request_id, hints=hints)
+        return await self._ask(subjects.EXPLAIN, ask)
 
     async def dry_run(self, ask: placement.PlaceAsk) -> placement.Verdict:
         """What `place` would say; nothing is kept."""
@@ -208,10 +209,10 @@ class Client:
         return await self._ask(subjects.ALL_LEASES, ask or placement.ListAsk(), timeout_s=15)
 
     async def explain_any(
-        self, request_id: str, tenant: str | None = None
+        self, request_id: str, tenant: str | None = None, *, hints: bool = False
     ) -> placement.Explanation:
         """Why any tenant's request got what it got, with nothing left out."""
-        ask = placement.ExplainAsk(request_id=request_id, tenant=tenant)
+        ask = placement.ExplainAsk(request_id=request_id, tenant=tenant, hints=hints)
         return await self._ask(subjects.EXPLAIN_ANY, ask)
 
     async def all_quotas(self, tenant: str | None = None) -> placement.QuotaView:
@@ -367,9 +368,9 @@ class SyncClient:
         """As `Client.leases`."""
         return self._wait(self._client.leases(ask))
 
-    def explain(self, request_id: str) -> placement.Explanation:
+    def explain(self, request_id: str, *, hints: bool = False) -> placement.Explanation:
         """As `Client.explain`."""
-        return self._wait(self._client.explain(request_id))
+        return self._wait(self._client.explain(request_id, hints=hints))
 
     def quota(self) -> placement.QuotaView:
         """As `Client.quota`."""

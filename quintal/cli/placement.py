@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -292,17 +292,34 @@ def explain(
     tenant: Annotated[
         str | None, typer.Option(help="Whose request it was; else the newest of this id.")
     ] = None,
+    hints: Annotated[
+        bool, typer.Option("--hints", help="Small changes with which it would be placed now.")
+    ] = False,
 ) -> None:
     """Say why a request got what it got: a tenant for its own, an operator for any."""
     if session.speaker() is Role.TENANT:
         chosen.tenant = tenant or chosen.tenant
-        answer = session.ask_as_tenant(lambda client: client.explain(request_id))
+        answer = session.ask_as_tenant(lambda client: client.explain(request_id, hints=hints))
     else:
-        answer = session.ask(lambda client: client.explain_any(request_id, tenant))
+        answer = session.ask(lambda client: client.explain_any(request_id, tenant, hints=hints))
+    told = "\n".join((answer.summary, *explained_lines(answer)))
     if answer.reasons:
-        render.show(answer, _explained(answer), line=answer.summary)
+        render.show(answer, _explained(answer), line=told)
     else:
-        render.show(answer, line=f"{_explained_title(answer)}\n{answer.summary}".rstrip())
+        render.show(answer, line=f"{_explained_title(answer)}\n{told}".rstrip())
+
+
+def explained_lines(answer: Explanation) -> Iterator[str]:
+    """Who holds what would do, and what would help."""
+    held = answer.details.get("held_by")
+    if held:
+        yield "held by " + ", ".join(f"{whose}: {count}" for whose, count in held.items())
+    if answer.hints is None:
+        return
+    if not answer.hints:
+        yield "no small change would help now"
+    for hint in answer.hints:
+        yield f"would be placed: {hint.message} ({hint.gives})"
 
 
 def _explained_title(answer: Explanation) -> str:

@@ -154,6 +154,8 @@ class ExplainAsk(ReadAsk):
     request_id: RequestId
     tenant: str | None = None
     """For an operator: whose request it was."""
+    hints: bool = False
+    """Also the smallest changes with which it would be placed now; the leader alone knows."""
 
 
 class LeaseDevice(Answer):
@@ -265,6 +267,15 @@ class Verdict(Answer):
     refusal: Refusal | None = None
 
 
+class Hint(Answer):
+    """A change with which a refused request would have been placed when this was said."""
+
+    message: str
+    change: dict[str, Any] = Field(default_factory=dict)
+    """Fields of the request, as they would have to be; a null takes one away."""
+    gives: str = ""
+
+
 class Explanation(Answer):
     """One decision, taken apart."""
 
@@ -278,6 +289,8 @@ class Explanation(Answer):
     summary: str = ""
     reasons: tuple[Reason, ...] = ()
     details: dict[str, Any] = Field(default_factory=dict)
+    hints: tuple[Hint, ...] | None = None
+    """None where nobody asked for them; empty where no small change helps."""
 
 
 Placed = Annotated[Lease | Pending | Refusal, Field(discriminator="kind")]

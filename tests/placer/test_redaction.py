@@ -12,9 +12,6 @@ import asyncio
 import os
 import re
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,17 +21,11 @@ from quintal.bus import Caller
 from quintal.contracts import ledger, placement
 from quintal.contracts.documents import Document
 from quintal.contracts.message import Message, Refusal
-from quintal.settings import Access
 from quintal_placer import operations
-from quintal_placer.agents import Bound, NotBound
-from quintal_placer.announcer import Announcer
-from quintal_placer.explaining import Explanations
 from quintal_placer.handlers import Handlers
-from quintal_placer.instant import Instant
 from quintal_placer.limits import TenantLimits
-from quintal_placer.promises import Promises
 from quintal_placer.reading import ReadHandlers
-from quintal_placer.settings import Settings
+from tests.placer.counterpart import Counterpart
 from tests.placer.site import AT_MS, Site, inventory, models, quota
 from tests.placer.world import cards, doc
 
@@ -58,76 +49,6 @@ def documents() -> list[Document]:
     ]
 
 
-class Writer:
-    """A ledger that takes everything at once."""
-
-    full, idle, sequence, stalled_s = False, True, 0, None
-
-    def __init__(self, site: Site) -> None:
-        self._site = site
-
-    def now_ms(self) -> int:
-        return self._site.writer.at_ms
-
-    def propose(self, records: Any) -> asyncio.Future[int]:
-        self._site.apply(*records)
-        self.sequence += 1
-        return self.barrier()
-
-    def barrier(self) -> asyncio.Future[int]:
-        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        done.set_result(self.sequence)
-        return done
-
-
-class Agents:
-    """All of them: they bind, or refuse in words that name whoever they think of."""
-
-    def __init__(self) -> None:
-        self.refuses: set[str] = set()
-
-    async def bind(self, node: str, _: Any) -> Any:
-        if node in self.refuses:
-            return NotBound(node, "conflict", f"held by zq-job of {B}", reached=True)
-        return Bound(node)
-
-    async def end(self, *_: Any) -> bool:
-        return True
-
-    async def set(self, *_: Any) -> tuple[str, ...]:
-        return ()
-
-
-class Counterpart:
-    """What the handlers know of `lead.Placer`: one that always leads."""
-
-    def __init__(self, site: Site) -> None:
-        access = Access("", Path(), "placer-1")
-        self.state = site.state
-        self.settings = Settings(access, access, Path())
-        self.writer: Any = Writer(site)
-        self.agents: Any = Agents()
-        self.explanations = Explanations()
-        self.announcer = Announcer(None)  # type: ignore[arg-type]
-        self.promises = Promises(
-            self.settings, self.state, self.writer, self.agents, self.announcer, self.explanations
-        )
-        self.decided = SimpleNamespace(look=lambda: asyncio.sleep(0))
-
-    async def confirm(self) -> Promises:
-        return self.promises
-
-    def answers(self, _: str) -> bool:
-        return True
-
-    async def read(self, make: Callable[[Instant], Any], _: int) -> Any:
-        desk = self.promises.desk
-        its = Instant(
-            self.state, desk.market, self.explanations, AT_MS, self.writer.sequence, True, {}
-        )
-        return make(its)
-
-
 class Town:
     """The two tenants, an operator and the handlers between them."""
 
@@ -139,7 +60,7 @@ class Town:
             inventory("n3", *cards("n3", "B-24", 2)),
             inventory("n4", *cards("n4", "RED-192", 2, "amd")),
         )
-        self.placer: Any = Counterpart(self.site)
+        self.placer: Any = Counterpart(self.site, f"held by zq-job of {B}")
         limits = TenantLimits(1e9, 1_000)
         self.writes = Handlers(self.placer, limits)
         self.reads = ReadHandlers(self.placer, limits)

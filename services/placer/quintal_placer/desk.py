@@ -107,6 +107,10 @@ class Desk:
         self._explain(tenant, ask, decided)
         return decided
 
+    def evaluate(self, tenant: str, ask: PlaceAsk) -> Decided | Refusal:
+        """The same decision, kept nowhere; where nothing is chosen, nobody asks why."""
+        return self._decided(tenant, ask, frozenset(), reasons=False)
+
     def _decided(
         self,
         tenant: str,

@@ -22,7 +22,7 @@ from quintal.contracts import placement
 from quintal.contracts.message import Message, Refusal
 from quintal.contracts.placement import ReadAsk
 from quintal.errors import Code
-from quintal_placer import explaining, redaction, views
+from quintal_placer import explaining, hints, redaction, views
 from quintal_placer.instant import Instant
 from quintal_placer.lead import Placer
 from quintal_placer.limits import TenantLimits
@@ -61,10 +61,10 @@ class ReadHandlers:
         self, caller: Caller, ask: placement.ExplainAsk
     ) -> placement.Explanation | Refusal | None:
         """Why the caller's request got what it got."""
-        await self._remember(caller, [caller.principal], ask)
-        return await self._for_tenant(
-            caller, ask, lambda its: _explained(its, caller.principal, ask)
-        )
+        tenant = caller.principal
+        await self._remember(caller, [tenant], ask)
+        told = await self._for_tenant(caller, ask, lambda its: _explained(its, tenant, ask))
+        return await self._with_hints(tenant, ask, told)
 
     async def quota(
         self, caller: Caller, ask: placement.QuotaAsk
@@ -107,7 +107,9 @@ class ReadHandlers:
                     return told
             return not_found(f"request {ask.request_id}")
 
-        return await self._whole(caller, ask, answer)
+        told = await self._whole(caller, ask, answer)
+        whose = next(iter(_whose(self._placer, ask)), "")
+        return await self._with_hints(whose, ask, told)
 
     async def all_quotas(
         self, caller: Caller, ask: placement.QuotaAsk
@@ -117,11 +119,40 @@ class ReadHandlers:
 
     # --- what they share ------------------------------------------------------------------------
 
+    def _answers(self, caller: Caller, ask: ReadAsk) -> bool:
+        """Whether this read is ours: hints are the leader's alone, who could also grant them."""
+        if isinstance(ask, placement.ExplainAsk) and ask.hints:
+            return self._placer.promises is not None
+        return self._placer.answers(caller.reply)
+
+    async def _with_hints(
+        self,
+        tenant: str,
+        ask: placement.ExplainAsk,
+        told: placement.Explanation | Refusal | None,
+    ) -> placement.Explanation | Refusal | None:
+        """With small changes that would help now; others are answered between two tries."""
+        promises = self._placer.promises
+        if not ask.hints or not isinstance(told, placement.Explanation) or promises is None:
+            return told
+        kept = self._placer.explanations.newest(tenant, ask.request_id)
+        asked = kept.asked if kept is not None else None
+        if asked is None:
+            return told.model_copy(update={"hints": ()})
+        desk, found = promises.desk, []
+        for hint in hints.search(
+            desk.state, desk.market, tenant, asked, lambda changed: desk.evaluate(tenant, changed)
+        ):
+            if hint is not None:
+                found.append(hint)
+            await asyncio.sleep(0)
+        return told.model_copy(update={"hints": tuple(found)})
+
     async def _for_tenant(
         self, caller: Caller, ask: ReadAsk, make: Callable[[Instant], R | Refusal]
     ) -> R | Refusal | None:
         """Within the tenant's limits, and nothing of another's in it (law 13)."""
-        if not self._placer.answers(caller.reply):
+        if not self._answers(caller, ask):
             return None
         tenant = caller.principal
         refused = self._limits.refusal(tenant, asyncio.get_running_loop().time())
@@ -138,7 +169,7 @@ class ReadHandlers:
     async def _whole(
         self, caller: Caller, ask: ReadAsk, make: Callable[[Instant], R | Refusal]
     ) -> R | Refusal | None:
-        if not self._placer.answers(caller.reply):
+        if not self._answers(caller, ask):
             return None
         return await self._placer.read(make, ask.at_least_sequence or 0)
 
@@ -147,7 +178,7 @@ class ReadHandlers:
     ) -> None:
         """What no lease and no memory explains may stand in the stream of decisions."""
         placer = self._placer
-        if not placer.answers(caller.reply):
+        if not self._answers(caller, ask):
             return
         known = any(
             explaining.found(placer.state, placer.explanations, tenant, ask.request_id)
