@@ -55,8 +55,9 @@ types: install ## strict types
 imports: install ## who may import whom
 	$(BIN)/lint-imports
 
-docs: install ## what is generated: the AsyncAPI document, the example server configuration
+docs: install ## what is generated: the AsyncAPI document, docs/explain.md, an example configuration
 	$(BIN)/python -m quintal.contracts.asyncapi > docs/asyncapi.yaml
+	$(BIN)/python -m tests.placer.explained > docs/explain.md.new && mv docs/explain.md.new docs/explain.md
 	$(BIN)/python -m quintal.up.example > deploy/nats/nats-server.conf
 
 check: lint types imports test ## all that CI runs

@@ -302,18 +302,25 @@ def explain(
         answer = session.ask_as_tenant(lambda client: client.explain(request_id, hints=hints))
     else:
         answer = session.ask(lambda client: client.explain_any(request_id, tenant, hints=hints))
-    told = "\n".join((answer.summary, *explained_lines(answer)))
+    show_explanation(answer)
+
+
+def show_explanation(answer: Explanation) -> None:
+    """One decision: the reasons, the sentence, what would help."""
+    told = "\n".join((answer.summary, *_explained_lines(answer)))
     if answer.reasons:
         render.show(answer, _explained(answer), line=told)
     else:
         render.show(answer, line=f"{_explained_title(answer)}\n{told}".rstrip())
 
 
-def explained_lines(answer: Explanation) -> Iterator[str]:
+def _explained_lines(answer: Explanation) -> Iterator[str]:
     """Who holds what would do, and what would help."""
     held = answer.details.get("held_by")
     if held:
-        yield "held by " + ", ".join(f"{whose}: {count}" for whose, count in held.items())
+        whom = {"held_by_others": "others"}
+        told = (f"{count} by {whom.get(whose, whose)}" for whose, count in held.items())
+        yield f"held of what would do: {', '.join(told)}"
     if answer.hints is None:
         return
     if not answer.hints:

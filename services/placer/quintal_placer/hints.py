@@ -170,4 +170,4 @@ def _models(market: Market, ask: PlaceAsk) -> Iterator[Change]:
     ]
     for *_, name in sorted(others)[:MODELS_MAX]:
         yield "model", f"model {name}", {"accelerator": {**wide, "models": [name]}}
-    yield "any model", "any model that the profile allows", {"accelerator": wide or None}
+    yield "model", "any model that the profile allows", {"accelerator": wide or None}
