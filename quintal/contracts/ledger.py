@@ -238,6 +238,8 @@ class LeaseQueued(Record):
     tenant: str
     request: RecordedPlace
     deadline_ms: UnixMs
+    since_ms: UnixMs | None = None
+    """Since when it waits, where it waited before: it keeps its turn. None: since now."""
 
 
 class LeaseGranted(Record):
@@ -320,10 +322,13 @@ class LeaseEnding(Record):
         "rebooted",
         "retired",
         "bind_unknown",
+        "bind_refused",
         "ended_outside",
         "device_gone",
     ]
     effective_ms: UnixMs
+    message: str = ""
+    """What brought it about, where the reason alone does not say."""
 
 
 class NodeReleased(Record):

@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from quintal.bus import Appended, Conflict, Full, Stored, Unknown
 from quintal.contracts import nodes
@@ -103,8 +103,8 @@ class Wire:
             yield Stored(number, f"quintal.v1.inventory.{name}", data)
 
 
-Mood = Literal["well", "refuses", "silent, done", "silent, not done", "slow", "absent"]
-MOODS: tuple[Mood, ...] = ("well", "refuses", "silent, done", "silent, not done", "slow", "absent")
+Mood = Literal["well", "refuses", "busy", "silent, done", "silent, not done", "slow", "absent"]
+MOODS: tuple[Mood, ...] = get_args(Mood)
 
 
 @dataclass
@@ -121,6 +121,8 @@ class MemoryAgent:
     leases: dict[str, nodes.BoundLease] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)
     over: set[str] = field(default_factory=set)
+    binds: int = 0
+    ends_slowly: bool = False
     collisions: list[str] = field(default_factory=list)
     """Devices handed to a second lease while the first still ran there: what must never be."""
 
@@ -194,7 +196,10 @@ class MemoryAgents:
 
     async def bind(self, node: str, lease: nodes.BoundLease) -> Answer:
         agent = self.agents[node]
+        agent.binds += 1
         match agent.mood:
+            case "busy":
+                return NotBound(node, "overloaded", "as told", reached=True)
             case "absent":
                 return NotBound(node, "node_suspect", "nobody there", reached=False)
             case "refuses":
@@ -217,6 +222,8 @@ class MemoryAgents:
         if agent.mood in {"absent", "silent, not done"}:
             await asyncio.sleep(2)
             return False
+        if agent.ends_slowly:
+            await asyncio.sleep(2)
         agent.end(lease)
         return agent.mood != "silent, done"
 

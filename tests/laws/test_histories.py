@@ -16,7 +16,9 @@ from quintal.contracts.message import Refusal
 from quintal.units import MS_PER_HOUR
 from quintal_placer.engine.leases import State
 from tests.laws.house import House, Replica
+from tests.laws.memory import MemoryAgent
 from tests.laws.virtual import BASE_MS
+from tests.placer.world import cards
 
 pytestmark = pytest.mark.laws
 
@@ -306,6 +308,111 @@ def test_law_4_an_ending_lease_holds_no_quota_and_wakes_the_queue(house: House) 
     assert house.auditor.state.leases[waiting.lease].state is State.BOUND
 
 
+# --- the queue --------------------------------------------------------------------------------
+
+
+def waits(house: House, request_id: str, tenant: str = "ml", **more: Any) -> placement.Pending:
+    wait = {"mode": "queue", "deadline_ms": 60_000}
+    found = answer(house, ask(request_id, wait=wait, **more), tenant)
+    assert isinstance(found, placement.Pending), found
+    return found
+
+
+def stored(house: House, its: placement.Pending) -> State:
+    return house.auditor.state.leases[its.lease].state
+
+
+def test_what_is_let_go_goes_to_who_waits_and_not_to_who_comes_in_the_same_moment(
+    house: House,
+) -> None:
+    """No round of housekeeping comes between the end and the next request."""
+    first = lease(house, "one", cards=4, **BIG)
+    big = waits(house, "two", cards=4, **BIG)
+    replica = leader(house)
+    assert replica.promises is not None
+    house.start(replica, house.release(replica, "ml", placement.ReleaseAsk(lease=first.lease)))
+    house.loop.spin(0.01)
+    house.loop.act(lambda: replica.promises and replica.promises.ends.send_ends(1e9))
+    house.loop.spin(0.01)
+    assert house.auditor.state.leases[first.lease].state is State.ENDED
+    late = house.start(replica, house.place(replica, "bio", ask("three", cards=3, **BIG)))
+    house.loop.spin(3)
+    assert isinstance(late.result(), Refusal)
+    assert stored(house, big) is State.BOUND
+
+
+def test_who_wants_little_does_not_take_it_from_who_waits_for_much(house: House) -> None:
+    """And whoever wants something else passes freely; a higher priority goes first."""
+    lease(house, "one", "bio", cards=1, constraints={"nodes": ["n1"]}, **BIG)
+    much = waits(house, "much", cards=4, **BIG)
+    little = answer(house, ask("little", constraints={"nodes": ["n1"]}, **BIG), "bio")
+    assert isinstance(little, Refusal)
+    assert little.code == "no_capacity"
+    assert "came before" in " ".join(reason.message for reason in little.reasons)
+    elsewhere = lease(house, "elsewhere", "bio", cards=2, **BIG)
+    assert {device.node for device in elsewhere.devices} == {"n2"}, "n2 has too few for the other"
+    assert lease(house, "other", "ml", accelerator={"models": ["mid-40"]}).state == "bound"
+    first = {"priority": "high", "constraints": {"nodes": ["n1"]}, **BIG}
+    assert lease(house, "first", "ml", **first).state == "bound"
+    assert stored(house, much) is State.QUEUED
+
+
+def test_who_waits_for_its_own_cap_holds_back_only_what_counts_against_it(house: House) -> None:
+    held = lease(house, "one", "bio", cards=2, **BIG)
+    capped = waits(house, "two", "bio", cards=2, **BIG)
+    assert isinstance(answer(house, ask("three", cards=1, **BIG), "bio"), Refusal)
+    assert lease(house, "theirs", "ml", cards=1, **BIG).state == "bound"
+    release(house, held)
+    for _ in range(2):
+        house.pass_time(1)
+    assert stored(house, capped) is State.BOUND
+
+
+def test_who_waits_for_a_node_that_is_cordoned_holds_nobody_back(house: House) -> None:
+    house.cordon("n1", on=True)
+    house.loop.spin()
+    much = waits(house, "much", cards=4, **BIG)
+    assert lease(house, "little", "bio", cards=2, **BIG).state == "bound"
+    house.cordon("n1", on=False)
+    house.pass_time(1)
+    assert stored(house, much) is State.BOUND
+
+
+def test_within_a_priority_first_come_is_first_served_and_places_say_so(house: House) -> None:
+    held = lease(house, "held", cards=4, **BIG)
+    first = waits(house, "first", cards=3, **BIG)
+    second = waits(house, "second", "bio", cards=3, **BIG)
+    urgent = waits(house, "urgent", "bio", cards=4, priority="high", **BIG)
+    assert [its.queue_place for its in (first, second, urgent)] == [1, 2, 1]
+    line = leader(house).state.line
+    assert list(line) == [urgent.lease, first.lease, second.lease]
+    release(house, held)
+    for _ in range(2):
+        house.pass_time(1)
+    order = [le for le in (urgent, first, second) if stored(house, le) is State.BOUND]
+    assert order == [first], "the urgent one is over its cap, and its tenant's second behind it"
+
+
+def test_a_queued_request_that_no_agent_takes_waits_on_with_its_turn(house: House) -> None:
+    held = lease(house, "held", cards=4, **BIG)
+    first = waits(house, "first", cards=4, **BIG)
+    second = waits(house, "second", cards=3, **BIG)
+    house.agents["n1"].mood = "well"
+    release(house, held)
+    house.loop.spin(0.01)
+    house.agents["n1"].mood = "busy"
+    house.pass_time(1)
+    assert stored(house, first) is State.FAILED
+    again = house.auditor.state.by_request["ml", "first"]
+    assert again != first.lease
+    assert list(house.auditor.state.line) == [again, second.lease]
+    house.agents["n1"].mood = "well"
+    for _ in range(4):
+        house.pass_time(1)
+    assert house.auditor.state.leases[again].state is State.BOUND
+    assert house.auditor.state.by_request["ml", "first"] == again
+
+
 # --- law 5 ------------------------------------------------------------------------------------
 
 
@@ -322,15 +429,62 @@ def test_law_5_a_gang_is_whole_or_nothing(house: House) -> None:
 
 
 def test_law_5_a_gang_of_which_one_agent_refuses_holds_nothing(house: House) -> None:
+    """What its other agent took is nobody's until that agent has let go of it."""
     house.agents["n2"].mood = "refuses"
-    found = answer(house, ask("one", cards=2, nodes=2, **BIG))
-    assert isinstance(found, Refusal)
-    begun(house, ask("two", cards=4, **BIG))  # what n1 still runs is not handed to anybody else
+    gang = begun(house, ask("one", cards=2, nodes=2, **BIG))
+    house.loop.spin(3)
+    assert isinstance(gang.result(), Refusal)
+    other = lease(house, "two", cards=4, **BIG)
+    assert {device.node for device in other.devices} == {"n1"}
+    assert set(house.agents["n1"].leases) == {other.lease}
+    release(house, other)
     for _ in range(3):
         house.pass_time(5)
-    assert not house.agents["n1"].leases
     devices = [d for n in house.auditor.state.fleet.nodes.values() for d in n.devices.values()]
     assert all(device.holder is None for device in devices)
+
+
+def test_a_gang_that_one_agent_refuses_is_placed_elsewhere_at_once(house: House) -> None:
+    """It waits for nobody's acknowledgement where the rest of the fleet has room."""
+    for name in ("n1", "n2", "n3"):
+        house.agents[name].ends_slowly = True
+    house.agents["n2"].mood = "busy"
+    alternatives = [
+        {"accelerator": {"models": [model]}, "cards": cards, "nodes": nodes}
+        for model, cards, nodes in (("big-80", 1, 2), ("mid-40", 1, 1))
+    ]
+    replica = leader(house)
+    task = house.start(replica, house.place(replica, "ml", ask("one", alternatives=alternatives)))
+    house.loop.spin(1.5)  # sooner than any agent lets go
+    found = task.result()
+    assert isinstance(found, placement.Lease)
+    assert {device.node for device in found.devices} == {"n3"}
+    assert [le.nodes for le in house.auditor.state.ending.values()] == [("n2", "n1")]
+
+
+def test_a_gang_that_needs_what_its_own_agents_took_is_placed_once_they_let_go(
+    house: House,
+) -> None:
+    house.agents["n2"].mood = "busy"
+    house.agents["n5"] = MemoryAgent("n5", cards("n5", "BIG-80", 4))
+    house.report("n5")
+    house.loop.spin()
+    found = lease(house, "one", cards=2, nodes=2, **BIG)
+    assert {device.node for device in found.devices} == {"n1", "n5"}
+
+
+def test_a_refusal_that_passes_disputes_no_device(house: House) -> None:
+    """Case G09: its node is left alone for a while, for longer each time, and then asked again."""
+    house.agents["n1"].mood = "busy"
+    house.agents["n2"].mood = "busy"
+    for number in range(8):  # in two and a half seconds
+        assert isinstance(begun(house, ask(f"r{number}", **BIG)).result(), Refusal)
+    assert [house.agents[name].binds for name in ("n1", "n2")] == [2, 2]
+    nodes = house.auditor.state.fleet.nodes
+    assert not any(d.disputed for name in ("n1", "n2") for d in nodes[name].devices.values())
+    house.agents["n1"].mood = house.agents["n2"].mood = "well"
+    house.pass_time(16)
+    assert lease(house, "later", **BIG).state == "bound"
 
 
 # --- law 6 ------------------------------------------------------------------------------------
@@ -432,19 +586,15 @@ def test_law_11_a_lease_that_waited_and_took_what_an_older_one_left_is_restored(
     house: House,
 ) -> None:
     """Snapshots list leases by when they took devices, not by when they asked."""
-    first = lease(house, "one", cards=4, **BIG)
+    first = lease(house, "one", cards=3, **BIG)
     wait = {"mode": "queue", "deadline_ms": 60_000}
-    waits = answer(house, ask("two", cards=2, constraints={"nodes": ["n1"]}, wait=wait, **BIG))
+    waits = answer(house, ask("two", cards=4, wait=wait, **BIG))
     assert isinstance(waits, placement.Pending)
-    release(house, first)
-    promises = leader(house).promises
-    assert promises is not None
-    house.loop.act(lambda: promises.ends.send_ends(house.loop.time()))
-    house.loop.spin()
-    gang = lease(house, "three", cards=2, nodes=2, **BIG)
+    gang = lease(house, "three", cards=1, nodes=2, priority="high", **BIG)
     house.agents["n2"].mood = "silent, not done"
+    release(house, first)
     release(house, gang)
-    for _ in range(2):
+    for _ in range(3):
         house.pass_time(1)
     assert house.auditor.state.leases[waits.lease].state is State.BOUND
     assert house.auditor.state.leases[gang.lease].waiting == {"n2"}

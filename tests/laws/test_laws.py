@@ -58,8 +58,10 @@ asks = st.fixed_dictionaries(
         "node": st.sampled_from(({"cpu_milli": 4_000}, {"cpu_milli": 60_000})),
         "wait": st.sampled_from(({"mode": "queue", "deadline_ms": 20_000}, {"mode": "fail"})),
         "ttl_ms": st.sampled_from((30_000, 60_000)),
+        "priority": st.just("high"),
     },
 )
+WAITS: dict[str, object] = {"wait": {"mode": "queue", "deadline_ms": 40_000}}
 CPU = {"accelerator": {"kind": "cpu"}, "class": "train_llm", "profile": None}
 
 
@@ -107,17 +109,16 @@ class Histories(RuleBasedStateMachine):
 
     @rule(
         tenant=tenants, first=st.integers(20, 60), cards=st.integers(1, 2), gang=st.integers(1, 2),
-        count=st.integers(2, 4), queue=st.booleans(),
+        count=st.integers(2, 4),
+        how=st.sampled_from(({}, WAITS, {**WAITS, "priority": "high"})),
     )  # fmt: skip
     def requests_at_once(
-        self, tenant: str, first: int, cards: int, gang: int, count: int, queue: bool
+        self, tenant: str, first: int, cards: int, gang: int, count: int, how: dict[str, object]
     ) -> None:
         """Several in one breath: they share a group, and compete."""
         replica = self.house.leader_or_elect()
         for number in range(first, first + count):
-            wait = {"mode": "queue" if queue else "fail", "deadline_ms": 40_000}
-            more = {"cards": cards, "nodes": gang, "wait": wait}
-            ask = self._ask(f"r{number}", more, cpu=False)
+            ask = self._ask(f"r{number}", {"cards": cards, "nodes": gang, **how}, cpu=False)
             if replica is not None:
                 self.house.start(replica, self.house.place(replica, tenant, ask))
         self.house.loop.spin()

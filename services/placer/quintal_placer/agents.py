@@ -33,6 +33,8 @@ class NotBound:
     """Whether an agent refused, rather than that none was there."""
     device: str = ""
     """The device that it is about, where it is about one."""
+    retry_after_ms: int = 0
+    """When to come again, where it said so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,15 @@ class Agents:
             return Unclear(node)
         if isinstance(answer, Refusal):
             device = str(answer.details.get("device", ""))
-            return NotBound(node, answer.code, answer.message, reached=True, device=device)
+            after = answer.details.get("retry_after_ms")
+            return NotBound(
+                node,
+                answer.code,
+                answer.message,
+                reached=True,
+                device=device,
+                retry_after_ms=after if isinstance(after, int) else 0,
+            )
         return Bound(node)
 
     async def end(self, node: str, lease: str, token: int, reason: str) -> bool:

@@ -2,21 +2,25 @@
 
 A refusal moves the lease before anyone was told of the old devices. Silence is not a refusal: the
 agent may hold them, so that they stay held until it has said otherwise, and the request gets
-another lease.
+another lease. So it does where of a gang some agents took it and some refused: those that took it
+must say that they let go; the others hold nothing.
+
+Only a refusal that says something of the device disputes it. One that passes (busy, behind, not
+there) leaves the node alone for a while (`backoff`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 from quintal.contracts import ledger
 from quintal.contracts.message import Refusal
 from quintal.contracts.placement import PlaceAsk
-from quintal.errors import Code
 from quintal_placer import agents
 from quintal_placer.agents import Agents, Bound, NotBound, Unclear
+from quintal_placer.backoff import OF_THE_DEVICE
 from quintal_placer.desk import Desk
 from quintal_placer.ends import Deadlines
 from quintal_placer.engine.leases import State
@@ -27,12 +31,23 @@ from quintal_placer.tasks import report
 ATTEMPTS_MAX: Final = 3
 """Grants tried for one request whose binds have no answer."""
 
+HALF_BOUND: Final = frozenset({"bind_unknown", "bind_refused"})
+"""Ends of leases that some agent holds or may hold, before anybody was told of them."""
+
 
 class Binding:
     """The binds that are under way."""
 
-    def __init__(self, desk: Desk, hands: Agents, deadlines: Deadlines) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        hands: Agents,
+        deadlines: Deadlines,
+        over: Callable[[Lease, float], Awaitable[bool]],
+    ) -> None:
         self._desk = desk
+        self._over = over
+        """Has its agents let go of a lease that is ending; false where that takes too long."""
         self._state = desk.state
         self._writer = desk.writer
         self._agents = hands
@@ -79,6 +94,9 @@ class Binding:
                     results = [_after_another(result) for result in results]
                 if not _still(lease, token):
                     return
+                for result in results:
+                    if isinstance(result, Bound):
+                        self._desk.backoff.bound(result.node)
                 if all(isinstance(result, Bound) for result in results):
                     self._desk.commit(
                         [ledger.LeaseBound(at_ms=self._writer.now_ms(), lease=lease.lease)]
@@ -107,15 +125,7 @@ class Binding:
         request = lease.granted.request if lease.granted else None
         assert request is not None
         if len(refused) < len(results):
-            # Some agent holds it, or may: nothing is free before it has said so.
-            self._desk.commit(
-                [
-                    *disputes,
-                    ledger.LeaseEnding(
-                        at_ms=at_ms, lease=lease.lease, reason="bind_unknown", effective_ms=at_ms
-                    ),
-                ]
-            )
+            self._desk.commit([*disputes, *_half_bound(lease, results, at_ms)])
             return None
         if disputes:
             self._desk.commit(disputes)
@@ -157,24 +167,32 @@ class Binding:
         for holding in holdings:
             self._state.quotas.drop(holding)
         try:
-            return self._desk.decide(lease.tenant, request, avoid, apart=lease.lease)
+            return self._desk.decide(lease.tenant, request, avoid, apart=lease.lease, in_turn=True)
         finally:
             for holding in holdings:
                 self._state.quotas.add(holding)
 
     def _disputes(self, lease: Lease, result: NotBound, at_ms: int) -> Iterable[ledger.AnyRecord]:
-        """An agent that refuses a device has a reason: nobody is given it until it is cleared."""
-        if not result.reached or result.code == Code.INVENTORY_MISSING:
-            return  # it has not looked yet, or its next inventory says what there is
-        for device in lease.devices:
-            if device.node == result.node and result.device in {"", device.uuid}:
-                yield ledger.DisputeChanged(
-                    at_ms=at_ms,
-                    node=device.node,
-                    uuid=device.uuid,
-                    disputed=True,
-                    reason=f"{result.code}: {result.message}"[:200],
-                )
+        """An agent that refuses a device has a reason: nobody is given it until it is cleared.
+
+        One that only refuses now has none: it is left alone for a while.
+        """
+        its = [d for d in lease.devices if d.node == result.node]
+        about = [d for d in its if result.device in {"", d.uuid}] or its
+        if not result.reached or result.code not in OF_THE_DEVICE:
+            node = self._state.fleet.nodes.get(result.node)
+            whole = list(node.devices) if node is not None and not result.device else []
+            keys = [(result.node, uuid) for uuid in (whole or [d.uuid for d in about])]
+            self._desk.backoff.refused(result.node, keys, at_ms, result.retry_after_ms)
+            return
+        for device in about:
+            yield ledger.DisputeChanged(
+                at_ms=at_ms,
+                node=device.node,
+                uuid=device.uuid,
+                disputed=True,
+                reason=f"{result.code}: {result.message}"[:200],
+            )
 
     async def settled(self, lease: Lease) -> Lease:
         """The lease that answers a request, once its binding is over (and perhaps not durable)."""
@@ -184,9 +202,15 @@ class Binding:
                 await asyncio.wait({task})
                 if task.cancelled():  # this placer stops: whoever leads next binds, and answers
                     raise asyncio.CancelledError
-            if lease.reason != "bind_unknown":
+            if lease.reason not in HALF_BOUND:
                 break
             again = self._again(lease)
+            if (
+                again is None
+                and lease.reason == "bind_refused"
+                and await self._over(lease, self._desk.settings.bind_s)
+            ):
+                again = self._again(lease)  # what its own agents held may be just what it needs
             if again is None:
                 break
             lease, appended = again
@@ -205,8 +229,7 @@ class Binding:
         request = lease.granted.request if lease.granted else None
         if request is None:
             return None
-        avoid = frozenset((d.node, d.uuid) for d in lease.devices)
-        decided = self._desk.decide(lease.tenant, request, avoid)
+        decided = self._desk.decide(lease.tenant, request, in_turn=True)
         if isinstance(decided, Refusal):
             return None
         return self.grant(lease.tenant, request, decided)
@@ -224,6 +247,27 @@ class Binding:
         for lease in list(self._state.live.values()):
             if lease.state is State.GRANTED:
                 self._start(lease, None)
+
+
+def _half_bound(
+    lease: Lease, results: Sequence[Bound | NotBound | Unclear], at_ms: int
+) -> Iterable[ledger.AnyRecord]:
+    """Some agent holds it, or may: nothing of its is free before it has said so.
+
+    Where all have answered, those that refused hold nothing, and the others are known to.
+    """
+    told = next((r for r in results if isinstance(r, NotBound)), None)
+    unclear = told is None or any(isinstance(result, Unclear) for result in results)
+    yield ledger.LeaseEnding(
+        at_ms=at_ms,
+        lease=lease.lease,
+        reason="bind_unknown" if unclear or told is None else "bind_refused",
+        effective_ms=at_ms,
+        message="" if unclear or told is None else f"{told.code}: {told.message}"[:200],
+    )
+    for result in results:
+        if isinstance(result, NotBound) and result.reached:
+            yield ledger.NodeReleased(at_ms=at_ms, lease=lease.lease, node=result.node, by="agent")
 
 
 def _after_another(result: Bound | NotBound | Unclear) -> Bound | NotBound | Unclear:

@@ -19,23 +19,24 @@ from quintal.names import meant
 from quintal_placer import budgets, explaining, views
 from quintal_placer.announcer import Announcer
 from quintal_placer.asking import Market, Terms
+from quintal_placer.backoff import Backoff
 from quintal_placer.engine import placing
 from quintal_placer.engine.asks import Ask
+from quintal_placer.engine.line import Turn
 from quintal_placer.engine.pieces import Piece, device_micro
 from quintal_placer.engine.placing import Chosen, NothingNow
 from quintal_placer.engine.why import Cause, Why, barred, why
 from quintal_placer.explaining import Decided, Explanations, Kept
 from quintal_placer.ledger import LedgerWriter
 from quintal_placer.settings import Settings
-from quintal_placer.shapes import Shapes
+from quintal_placer.shapes import Fitted, Shapes
 from quintal_placer.slim import made
+from quintal_placer.snapshots import TOKEN_BITS
 from quintal_placer.state import Lease, PlacerState
+from quintal_placer.waiting import Waiting
 
 Answer = TypeVar("Answer", bound=Message)
 """Answers that name the ledger's sequence that they reflect."""
-
-TOKEN_BITS: Final = 32
-"""Grants of one epoch have room below the next epoch's: a newer token is always the greater."""
 
 WHYS_MAX: Final = 1_000
 
@@ -58,6 +59,8 @@ class Desk:
         self._shapes = Shapes(Market.at(state.catalog, writer.now_ms()))
         self._count = 0
         self.explanations = Explanations() if explanations is None else explanations
+        self.backoff = Backoff()
+        self.waiting = Waiting(state, self._fitted, self._micro_max)
         self.ledger_full = False
         self.without_inventory: Callable[[], Sequence[str]] = tuple
         """Nodes that are heard and have not said what they have."""
@@ -90,18 +93,23 @@ class Desk:
         ask: PlaceAsk,
         avoid: frozenset[tuple[str, str]] = frozenset(),
         apart: str = "",
+        *,
+        in_turn: bool = False,
     ) -> Decided | Refusal:
         """One decision, for real and dry runs alike; kept for `explain`.
 
-        `apart` is a lease whose own part of the budget must not stand in its way.
+        `apart` is a lease whose own part of the budget must not stand in its way. Who asks now
+        stands behind those who wait, but for one that had its turn (`in_turn`) and only needs
+        another place.
         """
-        decided = self._decided(tenant, ask, avoid, apart=apart)
+        turn = None if in_turn else self.waiting.turn_now(ask)
+        decided = self._decided(tenant, ask, avoid, apart=apart, turn=turn)
         self._explain(tenant, ask, decided)
         return decided
 
-    def fits(self, tenant: str, ask: PlaceAsk) -> Decided | None:
+    def fits(self, tenant: str, ask: PlaceAsk, turn: Turn) -> Decided | None:
         """The same decision for one that waits: where nothing is chosen, nobody asks why."""
-        decided = self._decided(tenant, ask, frozenset(), reasons=False)
+        decided = self._decided(tenant, ask, frozenset(), turn=turn, reasons=False)
         if isinstance(decided, Refusal):
             return None
         self._explain(tenant, ask, decided)
@@ -117,6 +125,7 @@ class Desk:
         ask: PlaceAsk,
         avoid: frozenset[tuple[str, str]],
         *,
+        turn: Turn | None,
         apart: str = "",
         reasons: bool = True,
     ) -> Decided | Refusal:
@@ -126,9 +135,7 @@ class Desk:
                 message="the ledger is nearly full: ends and releases go on, grants do not",
                 owner=Owner.INFRASTRUCTURE,
             )
-        fitted = self._shapes_now().fitted(
-            tenant, ask, self.state.fleet.kinds(), self.writer.now_ms()
-        )
+        fitted = self._fitted(tenant, ask)
         if isinstance(fitted, Refusal):
             return fitted
         shaped, terms = fitted
@@ -136,24 +143,41 @@ class Desk:
             return self.no_quota(tenant, terms.workload_class)
         if isinstance(shaped, Refusal):
             return shaped
-        micro_max = budgets.rate_max(
-            self.state,
-            tenant,
-            terms.workload_class,
-            ttl_ms=terms.ttl_ms,
-            at_ms=self.writer.now_ms(),
-            apart=apart,
+        engine_ask = replace(
+            shaped,
+            tenant=tenant,
+            avoid=avoid | self.backoff.avoided(self.writer.now_ms()),
+            micro_max=self._micro_max(tenant, shaped, terms.ttl_ms, apart),
         )
-        engine_ask = replace(shaped, tenant=tenant, avoid=avoid, micro_max=micro_max)
-        outcome = placing.decide(self.state.fleet, self.state.quotas, engine_ask)
+        engine_ask, outcome = self.waiting.decide(engine_ask, self.market, turn)
         if isinstance(outcome, Chosen):
             return engine_ask, terms, outcome
         if not reasons:
             return Refusal(code=Code.NO_CAPACITY, message="not now")
         return self._not_chosen(engine_ask, terms, outcome)
 
+    def _fitted(self, tenant: str, ask: PlaceAsk) -> Fitted:
+        """What the engine is asked, but for what changes with every lease."""
+        return self._shapes_now().fitted(
+            tenant, ask, self.state.fleet.kinds(), self.writer.now_ms()
+        )
+
+    def _micro_max(self, tenant: str, ask: Ask, ttl_ms: int, apart: str = "") -> int | None:
+        """Micro-units that the tenant's budget allows for so long."""
+        its, at_ms = ask.workload_class, self.writer.now_ms()
+        return budgets.rate_max(self.state, tenant, its, ttl_ms=ttl_ms, at_ms=at_ms, apart=apart)
+
     def _not_chosen(self, ask: Ask, terms: Terms, outcome: NothingNow) -> Refusal:
         """Which cap or budget bars it; else what of the fleet does."""
+        if ask.avoid and self._fits_but_for_refusals(ask):
+            left_ms = self.backoff.left_ms(self.writer.now_ms())
+            return Refusal(
+                code=Code.ADAPTER_ERROR,
+                message="the agents of what would fit refused it a moment ago",
+                owner=Owner.INFRASTRUCTURE,
+                verdict="not_now",
+                details={"tried_again_in_ms": left_ms},
+            )
         if outcome.over_budget is not None:
             return budgets.refusal(
                 self.state,
@@ -189,6 +213,11 @@ class Desk:
             if any(device.pool not in ask.closed_pools for device in node.devices.values())
         ]
         return f"there is no node {', '.join(names)}{meant(names[0], open_to_it)}"
+
+    def _fits_but_for_refusals(self, ask: Ask) -> bool:
+        unavoided = replace(ask, avoid=frozenset())
+        found = placing.decide(self.state.fleet, self.state.quotas, unavoided)
+        return isinstance(found, Chosen)
 
     @staticmethod
     def no_quota(tenant: str, workload_class: str) -> Refusal:

@@ -64,6 +64,24 @@ class Ends:
         self._asked: dict[tuple[str, str], tuple[float, float]] = {}
         """(lease, node) -> (when to ask again, wait after that): monotonic seconds."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._awaited: dict[str, asyncio.Event] = {}
+
+    async def over(self, lease: Lease, within_s: float) -> bool:
+        """Ask its agents at once to let go of a lease that ends; whether they did in time."""
+        if lease.state is not State.ENDING:
+            return lease.state is State.ENDED
+        event = self._awaited.setdefault(lease.lease, asyncio.Event())
+        for node in sorted(lease.waiting):
+            if (lease.lease, node) not in self._asked:
+                self._asked[lease.lease, node] = (asyncio.get_running_loop().time() + 2.5, 0.5)
+                self._ask(lease, node)
+        try:
+            await asyncio.wait_for(event.wait(), within_s)
+        except TimeoutError:
+            return False
+        finally:
+            self._awaited.pop(lease.lease, None)
+        return True
 
     def end(self, lease: Lease, reason: str, effective_ms: int) -> asyncio.Future[int]:
         """Begin a live lease's end; `bind: none` releases are themselves the acknowledgement."""
@@ -145,6 +163,8 @@ class Ends:
             records.append(ledger.LeaseEnded(at_ms=at_ms, lease=name))
         self._asked.pop((name, node), None)
         self._desk.commit(records)
+        if not lease.waiting and name in self._awaited:
+            self._awaited[name].set()
 
     def lost(self, node: str) -> bool:
         """Whether nothing is known of the node any more."""

@@ -6,14 +6,12 @@ after its agents have answered).
 
 from __future__ import annotations
 
-import asyncio
-
 from quintal.contracts import ledger, placement
 from quintal.contracts.documents import Budget
 from quintal.contracts.message import Refusal
 from quintal.contracts.placement import PlaceAsk
 from quintal.errors import Code, Owner
-from quintal_placer import budgets, operations, redaction, views
+from quintal_placer import budgets, operations, redaction
 from quintal_placer.adoption import adoption_record
 from quintal_placer.agents import Agents
 from quintal_placer.announcer import Announcer
@@ -23,9 +21,9 @@ from quintal_placer.ends import Deadlines, Ends, acknowledged_records
 from quintal_placer.engine.leases import LIVE, State
 from quintal_placer.explaining import Explanations
 from quintal_placer.ledger import LedgerWriter
+from quintal_placer.queue import TRIES_BESIDE, Queue
 from quintal_placer.settings import Settings
 from quintal_placer.state import Lease, PlacerState, digest, request_key
-from quintal_placer.tasks import report
 
 Verdict = placement.Lease | placement.Pending | Refusal
 
@@ -44,14 +42,12 @@ class Promises:
     ) -> None:
         self.desk = Desk(settings, state, writer, announcer, explanations)
         deadlines = Deadlines(self.desk)
-        self.binding = Binding(self.desk, hands, deadlines)
         self.ends = Ends(self.desk, hands, deadlines)
+        self.binding = Binding(self.desk, hands, deadlines, self.ends.over)
+        self.queue = Queue(self.desk, self.binding, _refused)
         self._deadlines = deadlines
-        self._settings = settings
         self._state = state
         self._writer = writer
-        self._worked_at = -1
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def resume(self) -> None:
         """After a takeover: watch every deadline, and bind what was granted.
@@ -65,8 +61,7 @@ class Promises:
 
     async def close(self) -> None:
         """Stop what is under way."""
-        for task in self._tasks:
-            task.cancel()
+        await self.queue.close()
         await self.binding.close()
         await self.ends.close()
 
@@ -80,19 +75,35 @@ class Promises:
             if known.digest != digest(ask):
                 return _conflict(ask.request_id)
             return await self._told(await self.binding.settled(known))
+        self.queue.work(TRIES_BESIDE)
         decided = self.desk.decide(tenant, ask)
         if isinstance(decided, Refusal):
-            if ask.wait.mode == "queue" and decided.verdict == "not_now":
-                return await self._enqueue(tenant, ask, decided)
-            return decided
+            return await self._or_wait(tenant, ask, decided)
         lease, appended = self.binding.grant(tenant, ask, decided)
         if lease.unbound:  # all that is to be said of it is in this one append
             return await self.desk.told(self.desk.view(lease), appended)
         await appended
-        return await self._told(await self.binding.settled(lease))
+        found = await self.binding.settled(lease)
+        answer = await self._told(found)
+        if isinstance(answer, Refusal) and self.desk.by_request(tenant, ask.request_id) is found:
+            return await self._or_wait(tenant, ask, answer)
+        return answer
+
+    async def _or_wait(self, tenant: str, ask: PlaceAsk, refusal: Refusal) -> Verdict:
+        """The refusal; or a place in the queue, where that is asked for and could help."""
+        if ask.wait.mode != "queue" or refusal.verdict != "not_now":
+            return refusal
+        entered = await self.queue.enter(tenant, ask)
+        if isinstance(entered, Refusal):
+            return entered
+        answer = await self._told(entered)
+        if isinstance(answer, placement.Pending):
+            return answer.model_copy(update={"reasons": refusal.reasons})
+        return answer
 
     def dry_run(self, tenant: str, ask: PlaceAsk) -> placement.Verdict:
         """What `place` would say: the same code, and nothing is kept (law 11)."""
+        self.queue.work(TRIES_BESIDE)
         decided = self.desk.decide(tenant, ask)
         if isinstance(decided, Refusal):
             return placement.Verdict(verdict=decided.verdict or "refused", refusal=decided)
@@ -144,75 +155,24 @@ class Promises:
                 details={"lease": lease.lease},
             )
         if _refused(lease):
-            unknown = "the agents of its nodes did not answer, and nothing else fits"
+            told = {
+                "bind_unknown": "the agents of its nodes did not answer, and nothing else fits",
+                "bind_refused": f"not all of its agents took it: {lease.message}",
+            }
             over = f"it was over before it was bound: {lease.reason}"
             return Refusal(
                 code=Code.ADAPTER_ERROR,
-                message=unknown if lease.reason == "bind_unknown" else over,
+                message=told.get(lease.reason, over),
                 owner=Owner.INFRASTRUCTURE,
                 verdict="not_now",
                 details={"lease": lease.lease},
             )
         return self.desk.view(lease)
 
-    # --- the queue ----------------------------------------------------------------------------
-
-    async def _enqueue(self, tenant: str, ask: PlaceAsk, refusal: Refusal) -> Verdict:
-        waiting = sum(lease.tenant == tenant for lease in self._state.queue.values())
-        if waiting >= self._settings.queued_max:
-            return Refusal(
-                code=Code.OVERLOADED,
-                message=f"{waiting} requests of {tenant} wait already",
-                details={"retry_after_ms": 5_000},
-            )
-        name, _ = self.desk.next()
-        at_ms = self._writer.now_ms()
-        await self.desk.commit(
-            [
-                ledger.LeaseQueued(
-                    at_ms=at_ms,
-                    lease=name,
-                    tenant=tenant,
-                    request=ask,
-                    deadline_ms=at_ms + ask.wait.deadline_ms,
-                )
-            ]
-        )
-        answer = await self._told(await self.binding.settled(self._state.leases[name]))
-        if isinstance(answer, placement.Pending):
-            return answer.model_copy(update={"reasons": refusal.reasons})
-        return answer
-
     def work_queue(self) -> None:
-        """Grant what waits and fits now, in order; refuse what met its deadline."""
-        now_ms = self._writer.now_ms()
-        for lease in [le for le in self._state.queue.values() if le.deadline_ms <= now_ms]:
-            told = self.desk.explanation(lease.tenant, lease.request_id)
-            code = told.reasons[0].code if told and told.reasons else Code.NO_CAPACITY
-            message = "it met its deadline in the queue"
-            self.desk.commit(
-                [ledger.LeaseRefused(at_ms=now_ms, lease=lease.lease, code=code, message=message)]
-            )
-        if self._worked_at == self._state.fleet.version:
-            return
-        self._worked_at = self._state.fleet.version
-        for name in views.queue_order(self._state):
-            lease = self._state.queue[name]
-            assert lease.queued is not None
-            decided = self.desk.fits(lease.tenant, lease.queued.request)
-            if decided is not None:
-                self.binding.grant(lease.tenant, lease.queued.request, decided, queued=name)
-                self._see_through(lease)
-
-    def _see_through(self, lease: Lease) -> None:
-        """Nobody waits for the bind of what was queued: somebody must, to try again elsewhere."""
-        task = asyncio.create_task(self._bound(lease))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(report)
-
-    async def _bound(self, lease: Lease) -> None:
-        await self.binding.settled(lease)
+        """Refuse what met its deadline; grant what waits and fits now, in order."""
+        self.queue.refuse_late()
+        self.queue.work()
 
     # --- the other verbs ----------------------------------------------------------------------
 
@@ -285,7 +245,7 @@ class Promises:
             )
         if lease.state is State.QUEUED:
             at_ms = self._writer.now_ms()
-            self.desk.commit([ledger.LeaseCancelled(at_ms=at_ms, lease=lease.lease)])
+            self.queue.leave(lease, ledger.LeaseCancelled(at_ms=at_ms, lease=lease.lease))
         return await self.desk.told(self.desk.view(lease))
 
     async def adopt(self, ask: placement.AdoptAsk) -> placement.Lease | Refusal:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import json
 import logging
+import re
 from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any, Final
@@ -30,6 +31,9 @@ log = logging.getLogger(__name__)
 
 KEPT: Final = 3
 VERSION: Final = 1
+TOKEN_BITS: Final = 32
+"""Grants of one epoch have room below the next epoch's: a newer token is always the greater."""
+_NAME: Final = re.compile(r"l(\d+)-(\d+)")
 _RECORDS: Final[TypeAdapter[list[ledger.Transition]]] = TypeAdapter(list[ledger.Transition])
 
 
@@ -65,11 +69,22 @@ def records_of(state: PlacerState) -> Iterator[ledger.AnyRecord]:
                 yield ledger.DisputeChanged(
                     at_ms=at_ms, node=name, uuid=uuid, disputed=True, reason=device.disputed
                 )
-    # By token: the order in which devices were taken, so that none is taken before its last
-    # holder has let it go, and of two leases under one request id the newer one comes last.
-    for lease in sorted(state.leases.values(), key=lambda lease: lease.token):
+    for lease in sorted(state.leases.values(), key=_made):
         yield from _lease_records(lease)
     yield ledger.Tick(at_ms=at_ms)
+
+
+def _made(lease: Lease) -> int:
+    """By token: the order in which devices were taken.
+
+    So none is taken before its last holder has let it go, and of two leases under one request id
+    the newer one comes last. One that has no token yet was numbered by the count that tokens are
+    made from.
+    """
+    numbers = _NAME.fullmatch(lease.lease)
+    if lease.token or numbers is None:
+        return lease.token
+    return (int(numbers[1]) << TOKEN_BITS) + int(numbers[2])
 
 
 def _lease_records(lease: Lease) -> Iterator[ledger.AnyRecord]:
@@ -99,6 +114,7 @@ def _end_records(lease: Lease) -> Iterator[ledger.AnyRecord]:
         lease=lease.lease,
         reason=lease.reason,
         effective_ms=lease.effective_ms or lease.ending_ms,
+        message=lease.message,
     )
     for node in lease.nodes:
         if node not in lease.waiting and lease.state is State.ENDING:

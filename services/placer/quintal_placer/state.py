@@ -16,13 +16,14 @@ from typing import Any, ClassVar
 from quintal.contracts import ledger
 from quintal.contracts.documents import AcceleratorModelSpec, Cap, Catalog
 from quintal.contracts.nodes import RawDevice
-from quintal.contracts.placement import AdoptAsk, LeaseDevice, PlaceAsk
+from quintal.contracts.placement import AdoptAsk, LeaseDevice, PlaceAsk, Wait
 from quintal.units import PARTS, to_micro
 from quintal_placer import software
 from quintal_placer.engine.budget import Spent, Stretch
 from quintal_placer.engine.devices import Device, Node, Partition
 from quintal_placer.engine.fleet import Fleet
 from quintal_placer.engine.leases import LIVE, TABLE, State, follow
+from quintal_placer.engine.line import Line, Stir
 from quintal_placer.engine.quota import Holding, Limit, Meter, Quotas, Scope
 from quintal_placer.slim import slim_device, slim_grant
 
@@ -96,6 +97,10 @@ class PlacerState:
         """(tenant, request key) -> the lease that it decided."""
         self.queue: dict[str, Lease] = {}
         """Waiting requests in order of arrival."""
+        self.line = Line()
+        """The same, in the order of their turns."""
+        self.stir = Stir()
+        """What has changed that could help them, until somebody looks."""
         self.live: dict[str, Lease] = {}
         """Granted and bound ones."""
         self.live_of: dict[str, dict[str, Lease]] = {}
@@ -135,6 +140,8 @@ class PlacerState:
         self.quotas.used.clear()
         for lease in self.live.values():
             self._count(lease, self.quotas.add)
+        self.line.rank_anew(lambda name: rank_of(catalog, name))
+        self.stir.everything = True
         self.fleet.version += 1
 
     def forget(self, now_ms: int) -> None:
@@ -181,12 +188,14 @@ class PlacerState:
         node.heard_ms = max(node.heard_ms, record.at_ms)
         self.facts[record.node] = record
         self.retired.pop(record.node, None)
+        self._stir(node)
         self.fleet.touch(record.node)
 
     def _liveness(self, record: ledger.LivenessChanged) -> None:
         node = self.fleet.nodes[record.node]
         node.liveness = record.liveness
         node.heard_ms = max(node.heard_ms, record.heard_ms)
+        self._stir(node)
         self.fleet.touch(record.node)
 
     def _cordon(self, record: ledger.CordonChanged) -> None:
@@ -198,18 +207,21 @@ class PlacerState:
                 node.drains[record.by] = record.drain_by_ms
         else:
             node.cordons.pop(record.by, None)
+        self._stir(node)
         self.fleet.touch(record.node)
 
     def _taint(self, record: ledger.TaintChanged) -> None:
-        taints = self.fleet.nodes[record.node].taints
+        node = self.fleet.nodes[record.node]
         if record.present:
-            taints[record.taint] = record.reason
+            node.taints[record.taint] = record.reason
         else:
-            taints.pop(record.taint, None)
+            node.taints.pop(record.taint, None)
+        self._stir(node)
         self.fleet.touch(record.node)
 
     def _retired(self, record: ledger.NodeRetired) -> None:
         node = self.fleet.nodes.pop(record.node)
+        self._stir(node)
         for uuid in node.devices:
             self._unsee(record.node, uuid)
         self.facts.pop(record.node, None)
@@ -242,9 +254,11 @@ class PlacerState:
         slim_device(raw)
         self.raw[record.node, raw.uuid] = raw
         self.where.setdefault(raw.uuid, set()).add(record.node)
+        self.stir.models.add(record.model or "")
         self.fleet.touch(record.node)
 
     def _device_gone(self, record: ledger.DeviceGone) -> None:
+        self._stir(self.fleet.nodes[record.node])
         self.fleet.nodes[record.node].devices.pop(record.uuid, None)
         self._unsee(record.node, record.uuid)
         self.fleet.touch(record.node)
@@ -270,6 +284,7 @@ class PlacerState:
         device.holder = device.shares = None
         device.partitions = _partitions(record)
         self._held_again(device)
+        self.stir.models.add(record.model or "")
         self.fleet.touch(record.node)
 
     def _device_health(self, record: ledger.DeviceHealthChanged) -> None:
@@ -279,11 +294,13 @@ class PlacerState:
         self.raw[key] = self.raw[key].model_copy(
             update={"health": record.health, "health_reason": record.reason}
         )
+        self.stir.models.add(device.model or "")
         self.fleet.touch(record.node)
 
     def _dispute(self, record: ledger.DisputeChanged) -> None:
         device = self.fleet.nodes[record.node].devices[record.uuid]
         device.disputed = (record.reason or "disputed") if record.disputed else ""
+        self.stir.models.add(device.model or "")
         self.fleet.touch(record.node)
 
     # --- leases -------------------------------------------------------------------------------
@@ -300,6 +317,14 @@ class PlacerState:
         )
         self.leases[record.lease] = self.queue[record.lease] = lease
         self.by_request[lease.tenant, lease.request_id] = record.lease
+        priority = record.request.priority or ""
+        self.line.join(
+            record.lease,
+            (record.tenant, wish(record.request)),
+            priority=priority,
+            rank=rank_of(self.catalog, priority),
+            since_ms=record.at_ms if record.since_ms is None else record.since_ms,
+        )
 
     def _granted(self, record: ledger.LeaseGranted) -> None:
         lease = self.leases.get(record.lease)
@@ -316,6 +341,7 @@ class PlacerState:
             self.leases[record.lease] = lease
             self.by_request[lease.tenant, request_key(asked)] = record.lease
         self.queue.pop(record.lease, None)
+        self.line.leave(record.lease)
         lease.state = follow(lease.state, record.kind)
         slim_grant(record)
         lease.granted, lease.granted_ms = record, record.at_ms
@@ -337,6 +363,7 @@ class PlacerState:
         lease = self.leases[record.lease]
         lease.state = follow(lease.state, record.kind)
         self._count(lease, self.quotas.drop)
+        self.stir.tenants.add(lease.tenant)
         for node in lease.nodes:
             self._let_go(lease, node)
         assert lease.granted is not None
@@ -356,10 +383,12 @@ class PlacerState:
         lease = self.leases[record.lease]
         lease.state = follow(lease.state, record.kind)
         lease.reason, lease.ending_ms = record.reason, record.at_ms
+        lease.message = record.message
         lease.effective_ms = record.effective_ms
         lease.waiting = set(lease.nodes)
         self._count(lease, self.quotas.drop)
-        self.fleet.version += 1  # quota is free again, and somebody may wait for just that
+        self.fleet.version += 1  # an answer that was kept may be another now
+        self.stir.tenants.add(lease.tenant)  # quota is free again: somebody may wait for just that
         self._leave(lease)
         if lease.bound_ms is not None:
             self._spend(lease, record.effective_ms)
@@ -384,6 +413,7 @@ class PlacerState:
         lease = self.leases[record.lease]
         lease.state = follow(lease.state, record.kind)
         self._count(lease, self.quotas.drop)
+        self.stir.tenants.add(lease.tenant)
         for node in lease.nodes:
             self._let_go(lease, node)
         self._leave(lease)
@@ -392,6 +422,7 @@ class PlacerState:
 
     def _unqueued(self, record: ledger.LeaseRefused | ledger.LeaseCancelled) -> None:
         lease = self.queue.pop(record.lease)
+        self.line.leave(record.lease)
         lease.state = follow(lease.state, record.kind)
         if isinstance(record, ledger.LeaseRefused):
             lease.reason, lease.message = record.code, record.message
@@ -471,9 +502,14 @@ class PlacerState:
         for uuid in {held.uuid for held in lease.devices if held.node == name}:
             if uuid in node.devices:
                 node.devices[uuid].let_go(lease.lease)
+        self._stir(node)
         node.cpu_held -= lease.cpu_milli.get(name, 0)
         node.memory_held -= lease.memory_bytes.get(name, 0)
         self.fleet.reheld(name)
+
+    def _stir(self, node: Node) -> None:
+        """Whoever waits for what this node has may look again."""
+        self.stir.models.update([device.model or "" for device in node.devices.values()])
 
     def _count(self, lease: Lease, how: Callable[[Holding], None]) -> None:
         for holding in self.holdings(lease):
@@ -607,6 +643,20 @@ def request_key(asked: PlaceAsk | AdoptAsk) -> str:
     request id has a slash.
     """
     return f"adopt/{asked.request_id}" if isinstance(asked, AdoptAsk) else asked.request_id
+
+
+def wish(asked: PlaceAsk) -> str:
+    """What is asked for, without who asks, for which work, and how long it would wait."""
+    update = {"request_id": "", "labels": {}, "requester": "", "wait": Wait(), "project": None}
+    return digest(asked.model_copy(update=update))
+
+
+def rank_of(catalog: Catalog, priority: str) -> int:
+    """The rank in the line that a priority class gives, smaller first; of none the default's."""
+    spec = catalog.priorities.get(priority)
+    if spec is None:
+        spec = next((s for s in catalog.priorities.values() if s.default), None)
+    return -(spec.value if spec else 0)
 
 
 def digest(asked: PlaceAsk | AdoptAsk) -> str:

@@ -63,7 +63,7 @@ def lease_view(
         "over_by": {},
     }
     if lease.lease in state.queue:
-        known["queue_place"] = _place(state, lease)
+        known["queue_place"] = state.line.place(lease.lease)
     live = lease.closed_ms is None and lease.ending_ms is None
     if live and (leads or granted is None):
         known["expires_at"] = iso(lease.deadline_ms)
@@ -95,22 +95,6 @@ def lease_view(
         "over_by": granted.over_by,
     }
     return made(placement.Lease, **known)
-
-
-def _place(state: PlacerState, lease: Lease) -> int:
-    return next(i for i, name in enumerate(queue_order(state), start=1) if name == lease.lease)
-
-
-def queue_order(state: PlacerState) -> list[str]:
-    """Waiting requests: higher priority first, within one in order of arrival."""
-    default = next((s.value for s in state.catalog.priorities.values() if s.default), 0)
-
-    def rank(lease: Lease) -> int:
-        name = lease.queued.request.priority if lease.queued else None
-        spec = state.catalog.priorities.get(name or "")
-        return -(spec.value if spec else default)
-
-    return [lease.lease for lease in sorted(state.queue.values(), key=rank)]
 
 
 def units_micro(devices: Iterable[LeaseDevice]) -> int:

@@ -141,6 +141,8 @@ class Ask:
     """Micro-units that the tenant's budget still allows for as long as is asked; none: all."""
     avoid: frozenset[tuple[str, str]] = field(default_factory=frozenset)
     """(node, uuid) that refused this very request a moment ago."""
+    left: frozenset[tuple[str, str]] = field(default_factory=frozenset)
+    """(pool, model) pairs that are left to those who wait for them and came before."""
     shape: object = field(default=None, compare=False)
     """What asks share that differ in `tenant`, `micro_max` and `avoid` alone: what hangs on nothing
     else is worked out once for all of them. None: on its own. Whoever changes anything else of an

@@ -181,5 +181,6 @@ def _homes(
         if not offer.legal_counts or group.cards in offer.legal_counts
         for pool in sorted(pool for model, pool in has if model == offer.model)
         if pool not in closed and pool not in ask.closed_pools | ask.tainted_pools
+        if (pool, offer.model) not in ask.left
         if not ask.pools or pool in ask.pools
     ]

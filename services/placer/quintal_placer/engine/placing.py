@@ -185,6 +185,8 @@ def _shelves(
             continue
         if offer.legal_counts and option.cards not in offer.legal_counts:
             continue
+        if (shelf.pool, shelf.model) in ask.left:
+            continue
         if (shelf.model, shelf.stack.software) in barred or shelf.pool in closed:
             continue
         found.setdefault((shelf.model, shelf.pool), []).append(shelf)

@@ -111,7 +111,7 @@ class Quotas:
         for limit in self.limits.get(holdings[0].tenant, ()) if holdings else ():
             micro = parts = 0
             for holding in holdings:
-                if _counts(limit.meter, holding):
+                if counts(limit.meter, holding):
                     micro, parts = micro + holding.micro, parts + holding.parts
             if not micro and not parts:
                 continue
@@ -128,7 +128,7 @@ class Quotas:
         return min(found, key=lambda e: order.index(e.limit.meter.scope))
 
 
-def _counts(meter: Meter, holding: Holding) -> bool:
+def counts(meter: Meter, holding: Holding) -> bool:
     """Whether the meter is one of the holding's `_meters`, without making them."""
     _, its, scope, name = meter
     if its != holding.workload_class and (its or scope == "class"):

@@ -63,6 +63,7 @@ class _Finding:
 _OUTSIDE = "outside the request's constraints"
 _FREE_STEP = 11
 _FREE = "free, but too few such nodes for the gang"
+_LEFT = "free, but left to requests that came before and wait for it"
 
 _STACK = ("stack_blocked", "stack_unknown")
 """A node with such a finding could serve once its software, or what is known of it, is another."""
@@ -311,7 +312,7 @@ def _finding(  # noqa: C901, PLR0911, PLR0912 - a list of cases, each a line
     if len(usable) < option.cards:
         return _unusable(now, [d for d in its if not d.usable])
     if free >= option.cards:
-        beside = _beside(node, ask)
+        beside = _LEFT if (shelf.pool, offer.model) in ask.left else _beside(node, ask)
         # Cards beside which no CPU is left are not free to this ask, and no part of a sum.
         free = free if beside == _FREE else 0
         return _Finding(_FREE_STEP, "no_capacity", beside, shelf.pool, free=free)

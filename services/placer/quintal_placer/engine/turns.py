@@ -1,0 +1,150 @@
+"""Whom a grant would hurt: the rule by which the line is kept. Pure.
+
+Who waits for devices that others hold has a claim on every device that could serve it: one of its
+models, in a pool that is open to it, on a node that would do if it were empty. A grant to somebody
+who came later must not take such a device, or those who want little would keep those who want
+much waiting for ever. It hurts nobody who
+
+- waits for something else: another model, another pool, nodes of another kind;
+- waits for its own cap or budget: that holds back only what counts against the same cap;
+- waits for more than leases' ends: for a cordon, an unhealthy device, a node that is silent.
+
+So a waiter has a claim only while the ends of leases alone could serve it.
+"""
+
+from __future__ import annotations
+
+from quintal_placer.engine import placing
+from quintal_placer.engine.asks import PARTS, Ask, Group, Offer, Option
+from quintal_placer.engine.devices import Device, Node, Shelf
+from quintal_placer.engine.fleet import Fleet
+from quintal_placer.engine.placing import Chosen
+from quintal_placer.engine.quota import Holding, Meter, Quotas, counts
+
+Pair = tuple[str, str]
+"""Pool and model."""
+
+NOBODY: frozenset[Pair] = frozenset()
+
+
+def hurts(fleet: Fleet, quotas: Quotas, waiter: Ask, ask: Ask, chosen: Chosen) -> frozenset[Pair]:
+    """Of what pairs granting `chosen` to `ask` would take what `waiter` waits for; none: it may."""
+    found: set[Pair] = set()
+    capped = free_to_have = False
+    for option in waiter.options:
+        open_to_it = False
+        for offer in option.offers:
+            its = least(waiter, option, offer)
+            over = quotas.exceeded(its)
+            dear = waiter.micro_max is not None and its.micro > waiter.micro_max
+            if over is None and not dear:
+                open_to_it = free_to_have = True
+            else:
+                same = over is not None and _counts_too(over.limit.meter, ask, chosen)
+                capped = capped or same or (dear and _same_purse(waiter, ask))
+        if open_to_it:
+            found |= _taken(fleet, waiter, option, chosen)
+    if capped and not free_to_have:
+        return frozenset(_pair(device) for pick in chosen.picks for device in pick.devices)
+    return frozenset(found)
+
+
+def least(waiter: Ask, option: Option, offer: Offer) -> Holding:
+    """The least that a wish would add to its tenant's account."""
+    count = option.cards * option.nodes
+    parts = option.share.parts if option.share else offer.parts
+    charged = option.share.parts if option.share else offer.charged
+    micro = offer.rating_micro * charged // PARTS * count
+    return Holding(
+        waiter.tenant, waiter.workload_class, offer.family, offer.model, parts * count, micro
+    )
+
+
+def _counts_too(meter: Meter, ask: Ask, chosen: Chosen) -> bool:
+    """Whether what was chosen counts under a meter."""
+    if meter.tenant != ask.tenant:
+        return False
+    offers = {piece.offer for pick in chosen.picks for piece in pick.pieces}
+    return any(
+        counts(meter, Holding(ask.tenant, ask.workload_class, offer.family, offer.model, 0, 0))
+        for offer in offers
+    )
+
+
+def _same_purse(waiter: Ask, ask: Ask) -> bool:
+    return (waiter.tenant, waiter.workload_class) == (ask.tenant, ask.workload_class)
+
+
+def _pair(device: Device) -> Pair:
+    return device.pool, device.model or ""
+
+
+def _taken(fleet: Fleet, waiter: Ask, option: Option, chosen: Chosen) -> frozenset[Pair]:
+    """The pairs of what was chosen on nodes that could serve the waiter, were they empty."""
+    models = {offer.model for group in option.groups for offer in group.offers}
+    pairs = {
+        _pair(device)
+        for pick in chosen.picks
+        if any(device.model in models for device in pick.devices)
+        and serves(waiter, option, fleet.nodes[pick.node])
+        for device in pick.devices
+        if device.model in models and admits(waiter, fleet.nodes[pick.node], device.pool)
+    }
+    if not pairs or (option.nodes > 1 and not enough(fleet, waiter, option)):
+        return NOBODY
+    return frozenset(pairs)
+
+
+def enough(fleet: Fleet, waiter: Ask, option: Option) -> bool:
+    """Whether the fleet has as many nodes as the waiter needs that could serve it."""
+    found = 0
+    for names in fleet.alike():
+        if serves(waiter, option, fleet.nodes[names[0]], named=False):
+            found += len([n for n in names if n in waiter.nodes] if waiter.nodes else names)
+            if found >= option.nodes:
+                return True
+    return False
+
+
+def admits(waiter: Ask, node: Node, pool: str) -> bool:
+    """Whether the waiter may go to what is in this pool of the node."""
+    return placing.admits(waiter, Shelf(pool, "", node.stack))
+
+
+def serves(waiter: Ask, option: Option, node: Node, *, named: bool = True) -> bool:
+    """Whether an empty node would do for its share of one of the waiter's options."""
+    if not node.open or (named and waiter.nodes and node.name not in waiter.nodes):
+        return False
+    if node.cpu_milli < waiter.cpu_milli or node.memory_bytes < waiter.memory_bytes:
+        return False
+    if node.network_mbits < waiter.network_mbits:
+        return False
+    return all(_has(waiter, option, group, node) for group in option.groups)
+
+
+def _has(waiter: Ask, option: Option, group: Group, node: Node) -> bool:
+    """Whether the node has as many usable devices of one model and pool as a group asks for."""
+    barred = {bar.model for bar in option.bars if bar.software == node.software}
+    shut = {pool for pool, _ in option.unapproved}
+    models = {
+        offer.model
+        for offer in group.offers
+        if offer.model not in barred
+        and (not offer.legal_counts or group.cards in offer.legal_counts)
+    }
+    counts: dict[Pair, int] = {}
+    for device in node.devices.values():
+        if device.usable and device.model in models and device.pool not in shut:
+            pair = _pair(device)
+            counts[pair] = counts.get(pair, 0) + pieces_of(device, group)
+    return any(
+        count >= group.cards and admits(waiter, node, pool) for (pool, _), count in counts.items()
+    )
+
+
+def pieces_of(device: Device, group: Group) -> int:
+    """How many of a group's pieces an empty device comes to."""
+    parts = (device.partitions or {}).values()
+    if group.partition:
+        return sum(p.profile == group.partition and not p.missing for p in parts)
+    return 0 if device.partitions else 1
