@@ -117,7 +117,8 @@ class Desk:
 
     def evaluate(self, tenant: str, ask: PlaceAsk) -> Decided | Refusal:
         """The same decision, kept nowhere; where nothing is chosen, nobody asks why."""
-        return self._decided(tenant, ask, frozenset(), reasons=False)
+        turn = self.waiting.turn_now(ask)
+        return self._decided(tenant, ask, frozenset(), turn=turn, reasons=False)
 
     def _decided(
         self,
