@@ -54,6 +54,8 @@ class QuotaSpec(Spec):
     caps: tuple[Cap, ...]
     budgets: tuple[Budget, ...] = ()
     adopt: Literal["record", "refuse"] = "record"
+    """What an outside scheduler opens beyond a cap or budget: recorded as `over_by`, or refused.
+    A budget that only warns refuses nothing here either."""
 
 
 class Price(Spec):

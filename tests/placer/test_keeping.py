@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from quintal.bus import Bus
-from quintal.contracts import placement, subjects
+from quintal.contracts import ledger, placement, subjects
 from quintal.contracts.subjects import Role
+from quintal_placer import snapshots
 from quintal_placer.keeping import STANDBY_COUNTS_S, Readers, fill_percent, purge_to
+from quintal_placer.state import PlacerState
 from tests.placer.world import PlacerProcess, small_catalog, until, write_catalog
 from tests.support.nats import NatsServer
 
@@ -38,6 +40,27 @@ def test_a_standby_unheard_for_an_hour_counts_no_more_but_metering_always_does()
     readers = said(metering=50, standby=10)
     assert readers.behind_all(STANDBY_COUNTS_S - 1) == 10
     assert readers.behind_all(STANDBY_COUNTS_S) == 50
+
+
+def test_a_new_leader_counts_a_standby_never_heard_for_an_hour_from_its_takeover() -> None:
+    readers = said(metering=50)
+    readers.expect({"placer-2"}, 100.0)
+    assert readers.behind_all(100.0 + STANDBY_COUNTS_S - 1) is None
+    assert readers.behind_all(100.0 + STANDBY_COUNTS_S) == 50
+    readers.say(placement.Position(reader="placer-2", sequence=30), 200.0)
+    assert readers.behind_all(201.0) == 30
+    alone = said(metering=50)
+    alone.expect(set(), 100.0)
+    assert alone.behind_all(101.0) == 50
+
+
+def test_who_led_before_is_remembered_over_a_snapshot() -> None:
+    state = PlacerState()
+    for epoch, writer in enumerate(("placer-1", "placer-2"), start=1):
+        state.apply(ledger.EpochBegan(at_ms=epoch, epoch=epoch, writer=writer))
+    again = PlacerState()
+    snapshots.fill(again, snapshots.dump(state, 2))
+    assert again.writers == {"placer-1", "placer-2"}
 
 
 def test_a_position_never_goes_back() -> None:

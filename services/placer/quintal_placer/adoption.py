@@ -1,8 +1,8 @@
 """Leases that an outside scheduler opens on devices of its own choice. Pure.
 
 Choice, cordon, taint and foreign use are skipped; no device twice (law 1), the id decides (law 3),
-and every millisecond is metered (law 8). Quota that is over-run is recorded, unless the Quota
-says that it refuses.
+and every millisecond is metered (law 8). A cap or a budget that is over-run is recorded, unless
+the Quota says that it refuses.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from quintal.contracts.message import Refusal
 from quintal.contracts.placement import LeaseDevice
 from quintal.errors import Code, Owner
 from quintal.units import from_micro
-from quintal_placer import views
+from quintal_placer import budgets, views
 from quintal_placer.desk import Desk, lease_device
 from quintal_placer.engine.asks import Offer
 from quintal_placer.engine.devices import Device
 from quintal_placer.engine.leases import State
 from quintal_placer.engine.pieces import Piece
-from quintal_placer.state import Lease
+from quintal_placer.state import Lease, micro_of
 
 
 def adoption_record(desk: Desk, ask: placement.AdoptAsk) -> ledger.LeaseGranted | Refusal:
@@ -109,26 +109,30 @@ def _taken(
 def _within_quota(
     desk: Desk, ask: placement.AdoptAsk, record: ledger.LeaseGranted
 ) -> ledger.LeaseGranted | Refusal:
-    """Over-run is recorded, unless the Quota says that it refuses."""
+    """What passes a cap or a budget is recorded, unless the Quota says that it refuses."""
+    state, its = desk.state, record.workload_class
+    quota = state.catalog.quotas.get(ask.tenant)
+    refuses = quota is not None and quota.adopt == "refuse"
     trial = Lease(record.lease, ask.tenant, "", "", State.GRANTED, granted=record)
     trial.devices = record.devices
-    for holding in desk.state.holdings(trial):
-        quota = desk.state.catalog.quotas.get(ask.tenant)
-        if not desk.state.quotas.defined(ask.tenant, holding.workload_class):
-            if quota is not None and quota.adopt == "refuse":
-                return desk.no_quota(ask.tenant, holding.workload_class)
-            units = f"{from_micro(holding.micro).normalize():f}"
-            over_all = {f"no quota in {holding.workload_class}": units}
-            return record.model_copy(update={"over_by": over_all})
-        excess = desk.state.quotas.exceeded(holding)
-        if excess is None:
-            continue
-        refusal = views.over_quota(excess)
-        if quota is not None and quota.adopt == "refuse":
-            return refusal
-        over = {str(refusal.details["cap"]): str(refusal.details["over_by"])}
-        return record.model_copy(update={"over_by": over})
-    return record
+    over: dict[str, str] = {}
+    if not state.quotas.defined(ask.tenant, its):
+        if refuses:
+            return desk.no_quota(ask.tenant, its)
+        over[f"no quota in {its}"] = f"{from_micro(micro_of(trial)).normalize():f}"
+    holdings = state.holdings(trial)
+    narrowest = state.quotas.exceeded(*holdings)
+    if narrowest is not None and refuses:
+        return views.over_quota(narrowest)
+    for excess in state.quotas.excesses(*holdings):
+        told = views.over_quota(excess).details
+        over[str(told["cap"])] = str(told["over_by"])
+    what = {"micro": micro_of(trial), "ttl_ms": ask.ttl_ms, "at_ms": record.at_ms}
+    beyond = budgets.over(state, ask.tenant, its, **what)
+    budget = budgets.budget_of(state, ask.tenant, its)
+    if beyond and refuses and budget is not None and budget.on_exceed == "refuse":
+        return budgets.refusal(state, ask.tenant, its, **what)
+    return record.model_copy(update={"over_by": {**over, **beyond}})
 
 
 def _named(devices: Iterable[Device], name: str) -> Device | Refusal | None:

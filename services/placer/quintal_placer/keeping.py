@@ -2,13 +2,15 @@
 
 Purged is what the second newest snapshot that checks, metering and the standby have all behind
 them; of that, nothing younger than seven days while the stream is under half full. A standby that
-was not heard for an hour no longer counts: it begins anew from a snapshot. Metering always counts,
-and as long as it was never heard nothing goes.
+was not heard for an hour no longer counts: it begins anew from a snapshot. A new leader counts that
+hour from its takeover: whoever led before it, as far as the ledger remembers, may follow still and
+not have been heard yet. Metering always counts, and as long as it was never heard nothing goes.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -33,6 +35,12 @@ class Readers:
     """Who reads the ledger, up to where, and when they last said so. Time is an argument."""
 
     _heard: dict[str, tuple[int, float]] = field(default_factory=dict)
+    _expected: set[str] = field(default_factory=set)
+    _since_s: float = 0.0
+
+    def expect(self, standbys: Iterable[str], now_s: float) -> None:
+        """From here on we lead; these may follow, wherever they stand."""
+        self._expected, self._since_s = set(standbys), now_s
 
     def say(self, position: placement.Position, now_s: float) -> None:
         """A reader has verified the ledger up to there; positions only move up."""
@@ -54,6 +62,8 @@ class Readers:
     def behind_all(self, now_s: float) -> int | None:
         """The sequence that every reader that counts has behind it; none where that is unknown."""
         if METERING not in self._heard:
+            return None
+        if self._expected - set(self._heard) and now_s - self._since_s < STANDBY_COUNTS_S:
             return None
         return min(
             sequence

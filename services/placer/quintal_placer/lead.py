@@ -212,6 +212,7 @@ class Placer:
             return False
         self.position = sequence
         log.info("%s leads epoch %d from sequence %d", name, self.state.epoch, sequence)
+        self._readers.expect(self.state.writers - {name}, self._clock.monotonic_s())
         self.writer = LedgerWriter(self._back, self.state, clock, writer=name, sequence=sequence)
         return True
 

@@ -153,6 +153,7 @@ def dump(state: PlacerState, sequence: int) -> bytes:
         "at_ms": state.at_ms,
         "epoch": state.epoch,
         "writer": state.writer,
+        "writers": sorted(state.writers),
         "adopted": list(state.adopted),
         "retired": state.retired,
         "spent": [
@@ -184,6 +185,7 @@ def fill(state: PlacerState, data: bytes) -> None:
         for record in _RECORDS.validate_json(gzip.decompress(body)):
             state.apply(record)
     state.epoch, state.writer = header["epoch"], header["writer"]
+    state.writers = set(header.get("writers", ()))
     state.adopted = (header["adopted"][0], header["adopted"][1])
     state.retired = dict(header["retired"])
     if "spent" in header:

@@ -117,6 +117,8 @@ class PlacerState:
         """Retired node -> its boot id then: the same boot does not come back by reporting."""
         self.epoch = 0
         self.writer = ""
+        self.writers: set[str] = set()
+        """Who led, ever: whoever is among them may be a standby now."""
         self.at_ms = 0
         self.adopted: tuple[int, str] = (0, "")
         """Revision and digest that decisions use."""
@@ -164,6 +166,7 @@ class PlacerState:
     def _epoch(self, record: ledger.EpochBegan) -> None:
         """Renewals are not in the ledger: whoever takes over gives each live lease a full ttl."""
         self.epoch, self.writer = record.epoch, record.writer
+        self.writers.add(record.writer)
         for lease in self.live.values():
             lease.deadline_ms = max(lease.deadline_ms, record.at_ms + lease.ttl_ms)
 

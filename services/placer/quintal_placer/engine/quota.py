@@ -107,6 +107,14 @@ class Quotas:
 
     def exceeded(self, *holdings: Holding) -> Excess | None:
         """The first cap that these would pass together, the narrowest first; none if all hold."""
+        found = self.excesses(*holdings)
+        if not found:
+            return None
+        order = ("model", "family", "class")
+        return min(found, key=lambda e: order.index(e.limit.meter.scope))
+
+    def excesses(self, *holdings: Holding) -> list[Excess]:
+        """Every cap that these would pass together."""
         found: list[Excess] = []
         for limit in self.limits.get(holdings[0].tenant, ()) if holdings else ():
             micro = parts = 0
@@ -122,10 +130,7 @@ class Quotas:
                 used, wanted, top = usage.parts, parts, (limit.cards or 0) * PARTS
             if used + wanted > top:
                 found.append(Excess(limit, used, wanted, used + wanted - top))
-        if not found:
-            return None
-        order = ("model", "family", "class")
-        return min(found, key=lambda e: order.index(e.limit.meter.scope))
+        return found
 
 
 def counts(meter: Meter, holding: Holding) -> bool:
