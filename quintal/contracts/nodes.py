@@ -173,7 +173,11 @@ class BusGroup(Event):
 
 
 class NearNics(Event):
-    """The network interfaces that are nearest to these devices, and how near."""
+    """Network interfaces that are at most so far from each of these devices.
+
+    Of one device there may be several such groups, the nearest first: the interface below its
+    switch, then all of its NUMA node.
+    """
 
     distance: Literal["switch", "bridge", "numa"]
     nics: Annotated[tuple[Word, ...], Field(max_length=64)]

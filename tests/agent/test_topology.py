@@ -171,9 +171,24 @@ def test_each_device_has_its_nearest_interfaces_and_how_near() -> None:
     found = told(devices, bridges=bridges, networks=nics)
     assert found.nics is not None
     assert [(n.distance, n.nics, n.devices) for n in found.nics] == [
+        ("switch", ("ib0",), ("GPU-0",)),
         ("bridge", ("ib0",), ("GPU-1",)),  # and not eth0 beside it: it cannot RDMA
         ("numa", ("ib1",), ("GPU-2",)),
+    ]
+
+
+def test_devices_with_an_interface_each_share_those_of_their_numa_node() -> None:
+    other = ("pci0000:20", "0000:20:01.0", "0000:21:00.0")
+    nics = tuple(
+        Network(f"ib{n}", rdma=f"mlx5_{n}", bridges=where, numa_node=0)
+        for n, where in enumerate((SWITCHED, other))
+    )
+    found = told(cards(2, numa=0), bridges={at(0): SWITCHED, at(1): other}, networks=nics)
+    assert found.nics is not None
+    assert [(n.distance, n.nics, n.devices) for n in found.nics] == [
         ("switch", ("ib0",), ("GPU-0",)),
+        ("switch", ("ib1",), ("GPU-1",)),
+        ("numa", ("ib0", "ib1"), ("GPU-0", "GPU-1")),
     ]
 
 

@@ -163,13 +163,15 @@ def _nics(
     groups: dict[tuple[Distance, tuple[str, ...]], list[str]] = {}
     for device in known:
         far = {network.name: _to_nic(device, above[device.uuid], network) for network in able}
-        best = min((d for d in far.values() if d is not None), key=_ORDER.index, default=None)
-        if best is not None:
-            names = tuple(sorted(name for name, d in far.items() if d == best))[:64]
-            groups.setdefault((best, names), []).append(device.uuid)
+        before: tuple[str, ...] = ()
+        for place, how in enumerate(_ORDER):
+            names = tuple(sorted(n for n, d in far.items() if d in _ORDER[: place + 1]))[:64]
+            if names != before:
+                groups.setdefault((how, names), []).append(device.uuid)
+            before = names
     return tuple(
         NearNics(distance=how, nics=names, devices=tuple(uuids))
-        for (how, names), uuids in sorted(groups.items())
+        for (how, names), uuids in sorted(groups.items(), key=lambda g: (_ORDER.index(g[0][0]), g))
     )
 
 
