@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
+from quintal.contracts.arrangement import GangMember, Members, TopologyNeed
 from quintal.contracts.boundaries import Accepted, BoundarySpec, VersionBound
 from quintal.contracts.message import Exact, Labels, Message, Name, Token, Word
 from quintal.contracts.models import (
@@ -63,6 +64,7 @@ __all__ = [
     "CountRange",
     "Document",
     "EnergyProfileSpec",
+    "GangMember",
     "Layout",
     "LegalShares",
     "MatchRule",
@@ -82,6 +84,7 @@ __all__ = [
     "ShareNeed",
     "Spec",
     "TenantSpec",
+    "TopologyNeed",
     "WorkloadClass",
     "WorkloadSpec",
     "check_class_names",
@@ -164,6 +167,12 @@ class Alternative(Spec):
     groups: Annotated[tuple[CardGroup, ...], Field(max_length=8)] = ()
     """Further cards of other kinds on the same node: a whole card and half of another."""
     nodes: Annotated[int, Field(ge=1, le=10_000)] = 1
+    members: Members = ()
+    """Instead of `cards` and `nodes`: a gang whose nodes give different numbers of cards."""
+    mixed: bool = False
+    """Whether the nodes of a gang may give different models."""
+    topology: TopologyNeed | None = None
+    """How its cards must lie; none: as the request says."""
     variant: Word = ""
     image: Annotated[str, Field(max_length=512)] = ""
     args: Annotated[tuple[Annotated[str, Field(max_length=512)], ...], Field(max_length=64)] = ()
@@ -179,6 +188,8 @@ class ProfileSpec(Spec):
     """How many cards on each node a request may ask for; its low end is the default."""
     nodes: CountRange = "1"
     node: NodeNeed = Field(default_factory=NodeNeed)
+    topology: TopologyNeed | None = None
+    """How the cards of every request must lie; a request may ask for more."""
     alternatives: tuple[Alternative, ...] = ()
     """Where given, they stand instead of `accelerator` for requests that name none."""
     objective: Literal["cheapest", "fastest", "efficient", "pack", "spread", "ordered"] = "pack"

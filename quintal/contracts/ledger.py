@@ -264,6 +264,8 @@ class LeaseGranted(Record):
     image: str = ""
     args: tuple[str, ...] = ()
     precision: str = ""
+    not_met: tuple[str, ...] = ()
+    """What of the preferred topology could not be had."""
     billing: Literal["delivered", "nominal"] = "delivered"
     nominal_micro: int | None = None
     """Micro-units that one card is charged as, under `billing: nominal`."""
@@ -297,6 +299,7 @@ class LeaseMoved(Record):
     image: str = ""
     args: tuple[str, ...] = ()
     precision: str = ""
+    not_met: tuple[str, ...] = ()
 
 
 class LeaseTtlChanged(Record):

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, model_validator
 
+from quintal.contracts.arrangement import Members, TopologyNeed
 from quintal.contracts.documents import (
     AcceleratorNeed,
     Alternative,
@@ -76,6 +77,13 @@ class PlaceAsk(Ask):
     """A gang: so many nodes, each giving `cards`; whole or nothing."""
     groups: Annotated[tuple[CardGroup, ...], Field(max_length=8)] = ()
     """Further cards of other kinds on each of these nodes, in the same lease."""
+    members: Members = ()
+    """Instead of `cards` and `nodes`: a gang whose nodes give different numbers of cards."""
+    mixed: bool = False
+    """Whether the nodes of a gang may give different models: quota and price take the sum, what
+    is delivered is as many times the slowest."""
+    topology: TopologyNeed | None = None
+    """How the cards must lie: in one island, near one interface, the nodes in one domain."""
     node: NodeNeed | None = None
     alternatives: Annotated[tuple[Alternative, ...], Field(max_length=16)] = ()
     constraints: Constraints = Field(default_factory=Constraints)
@@ -101,6 +109,8 @@ class PlaceAsk(Ask):
                 raise ValueError("without a profile, give an accelerator or alternatives")
         if self.alternatives and (self.cards is not None or self.nodes is not None):
             raise ValueError("alternatives have counts of their own: leave cards and nodes out")
+        if self.members and (self.alternatives or self.cards is not None or self.nodes is not None):
+            raise ValueError("members have counts of their own: leave cards and nodes out")
         if self.groups and (self.alternatives or self.workload is not None):
             raise ValueError("groups stand in each alternative: leave them out of the request")
         return self
@@ -221,6 +231,10 @@ class Lease(Answer):
     cdi: tuple[str, ...] = ()
     units_micro: int = 0
     """Micro-units of `class` that the lease delivers at once, all devices together."""
+    delivered_micro: int | None = None
+    """Of a gang of different models: as many times the slowest, since all wait for it."""
+    not_met: tuple[str, ...] = ()
+    """What of the preferred topology could not be had, and what that cost."""
     price_per_hour: Money | None = None
     currency: str = ""
     ttl_ms: DurationMs = 0

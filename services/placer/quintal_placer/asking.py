@@ -7,7 +7,7 @@ are kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import lru_cache
@@ -19,6 +19,7 @@ from quintal.contracts.documents import (
     AcceleratorNeed,
     Alternative,
     Catalog,
+    GangMember,
     NodeNeed,
     ProfileSpec,
     count_range,
@@ -30,7 +31,7 @@ from quintal.errors import Code, Owner
 from quintal.names import meant
 from quintal.units import MS_PER_HOUR, PARTS
 from quintal_placer import software
-from quintal_placer.engine.asks import Ask, Objective, Offer, Option
+from quintal_placer.engine.asks import Arrangement, Ask, Objective, Offer, Option
 from quintal_placer.software import Software
 
 _NANO = 10**9
@@ -356,11 +357,34 @@ def _faults(
             faults.append(
                 f"class {ask.workload_class}: profile {ask.profile} is of {profile.workload_class}"
             )
-        counts = [(ask.cards, ask.nodes), *((o.cards, o.nodes) for o in ask.alternatives)]
-        for cards, nodes in counts:
+        for cards, nodes in _counts(ask):
             faults += _out_of("cards", cards, profile.cards)
             faults += _out_of("nodes", nodes, profile.nodes)
+    faults += _unarranged(ask, profile)
     return faults
+
+
+def _unarranged(ask: PlaceAsk, profile: ProfileSpec | None) -> Iterator[str]:
+    """Topology, and members that differ, are of whole cards of one kind."""
+    base = profile.accelerator if profile else AcceleratorNeed()
+    ones: tuple[PlaceAsk | Alternative, ...] = ask.alternatives or (ask,)
+    for one in ones:
+        need = one.accelerator or AcceleratorNeed()
+        parted = one.groups or any(n.share or n.partition for n in (base, need))
+        named = {"members": one.members, "mixed": one.mixed, "topology": one.topology}
+        for name in (name for name, value in named.items() if value and parted):
+            yield f"{name}: of whole cards of one kind, not of shares, partitions or groups"
+
+
+def _counts(ask: PlaceAsk) -> Iterator[tuple[int | None, int | None]]:
+    """(cards, nodes) of every member of every alternative; a gang's nodes are all it has."""
+    ones: tuple[PlaceAsk | Alternative, ...] = (ask, *ask.alternatives)
+    for one in ones:
+        if one.members:
+            yield from ((member.cards, None) for member in one.members)
+            yield None, sum(member.nodes for member in one.members)
+        else:
+            yield one.cards, one.nodes
 
 
 def _out_of(what: str, count: int | None, text: str) -> list[str]:
@@ -387,11 +411,15 @@ def _options(
         needs = (*base, alternative.accelerator)
         precision = next((n.precision for n in reversed(needs) if n.precision), "")
         offers, excluded = market.offers(needs, workload_class, precision, tenant)
+        members = gang_members(alternative.members)
         options.append(
             Option(
                 offers=offers,
-                cards=alternative.cards,
-                nodes=alternative.nodes,
+                cards=members[0][0] if members else alternative.cards,
+                nodes=sum(nodes for _, nodes in members) or alternative.nodes,
+                members=members if len(members) > 1 else (),
+                mixed=alternative.mixed,
+                arrangement=arrangement(ask, profile, alternative),
                 variant=alternative.variant,
                 image=alternative.image,
                 args=alternative.args,
@@ -423,13 +451,39 @@ def _alternatives(
     if ask.alternatives:
         return ask.alternatives
     plain = ask.accelerator is None and ask.cards is None and ask.nodes is None
+    plain = plain and not ask.members
     if profile and profile.alternatives and plain:
         return profile.alternatives
+    if ask.members:
+        kind = profile.accelerator.kind if profile else "accelerator"
+        need = ask.accelerator or AcceleratorNeed(kind=kind)
+        return (Alternative(accelerator=need, members=ask.members, mixed=ask.mixed),)
     cards = ask.cards or (max(1, count_range(profile.cards)[0]) if profile else 1)
     nodes = ask.nodes or (max(1, count_range(profile.nodes)[0]) if profile else 1)
     kind = profile.accelerator.kind if profile else "accelerator"
     need = ask.accelerator or AcceleratorNeed(kind=kind)
-    return (Alternative(accelerator=need, cards=cards, nodes=nodes),)
+    return (Alternative(accelerator=need, cards=cards, nodes=nodes, mixed=ask.mixed),)
+
+
+def gang_members(members: Sequence[GangMember]) -> tuple[tuple[int, int], ...]:
+    """(cards, nodes), the largest first, like ones together."""
+    counted: dict[int, int] = {}
+    for member in members:
+        counted[member.cards] = counted.get(member.cards, 0) + member.nodes
+    return tuple(sorted(counted.items(), reverse=True))
+
+
+def arrangement(
+    ask: PlaceAsk, profile: ProfileSpec | None, alternative: Alternative
+) -> Arrangement | None:
+    """How the cards must lie: an alternative's word, else the request's; a profile's with it."""
+    own = alternative.topology or ask.topology
+    profiled = profile.topology if profile is not None else None
+    need = own.stricter(profiled) if own is not None and profiled is not None else own or profiled
+    if need is None:
+        return None
+    found = Arrangement(need.island, need.nic, need.domain, need.over)
+    return None if found == Arrangement(over=need.over) else found
 
 
 def _node_need(asked: NodeNeed | None, profiled: NodeNeed | None) -> NodeNeed:

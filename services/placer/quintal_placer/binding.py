@@ -155,6 +155,7 @@ class Binding:
                     image=fresh.image,
                     args=fresh.args,
                     precision=fresh.precision,
+                    not_met=fresh.not_met,
                 )
             ]
         )

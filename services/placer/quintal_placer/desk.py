@@ -297,6 +297,7 @@ class Desk:
             image=option.image or terms.image,
             args=option.args,
             precision=option.precision,
+            not_met=chosen.not_met,
             billing=terms.billing,
             nominal_micro=terms.nominal_micro,
             fence=terms.fence,

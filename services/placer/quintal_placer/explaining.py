@@ -147,6 +147,7 @@ def of_decision(request_id: str, kept: Kept) -> placement.Explanation:
         summary=(
             f"{chosen.offer.model} in pool {chosen.pool}, by objective {ask.objective}, "
             f"of {chosen.candidates} that would do"
+            + "".join(f"; preferred, not met: {cost}" for cost in chosen.not_met)
         ),
         reasons=views.reasons(kept.causes),
         details={

@@ -73,6 +73,8 @@ def alternatives(
             ),
             cards=ask.cards or variant.cards,
             nodes=ask.nodes or variant.nodes,
+            members=ask.members,
+            mixed=ask.mixed,
             variant=variant.name,
             image=variant.image,
             args=variant.args,

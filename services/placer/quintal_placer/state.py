@@ -18,7 +18,7 @@ from quintal.contracts.documents import AcceleratorModelSpec, Cap, Catalog
 from quintal.contracts.nodes import RawDevice
 from quintal.contracts.placement import AdoptAsk, LeaseDevice, PlaceAsk, Wait
 from quintal.units import PARTS, to_micro
-from quintal_placer import software
+from quintal_placer import laying, software
 from quintal_placer.engine.budget import Spent, Stretch
 from quintal_placer.engine.devices import Device, Node, Partition
 from quintal_placer.engine.fleet import Fleet
@@ -188,6 +188,7 @@ class PlacerState:
         node.network_mbits = record.network_mbits
         node.inventory_sequence = record.inventory_sequence
         node.software = software.text_of(record.stack)
+        node.lay = laying.lay_of(record)
         node.heard_ms = max(node.heard_ms, record.at_ms)
         self.facts[record.node] = record
         self.retired.pop(record.node, None)
@@ -616,6 +617,7 @@ class PlacerState:
 
 _MOVED = (
     "token", "devices", "cpu_milli", "memory_bytes", "variant", "image", "args", "precision",
+    "not_met",
 )  # fmt: skip
 """What of a grant is other after a move."""
 

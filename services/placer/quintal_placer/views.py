@@ -87,6 +87,8 @@ def lease_view(
         "environment": environment.environment(lease.devices),
         "cdi": environment.cdi(lease.devices),
         "units_micro": units_micro(lease.devices),
+        "delivered_micro": delivered_micro(lease.devices),
+        "not_met": granted.not_met,
         "ttl_ms": lease.ttl_ms,
         "bind": "none" if lease.unbound else "wait",
         "adopted": lease.adopted,
@@ -95,6 +97,13 @@ def lease_view(
         "over_by": granted.over_by,
     }
     return made(placement.Lease, **known)
+
+
+def delivered_micro(devices: Sequence[LeaseDevice]) -> int | None:
+    """Of devices of several models: as many times the slowest; none where they are all alike."""
+    if len({device.model for device in devices}) < 2:  # noqa: PLR2004 - two models differ
+        return None
+    return len(devices) * min(units_micro([device]) for device in devices)
 
 
 def units_micro(devices: Iterable[LeaseDevice]) -> int:

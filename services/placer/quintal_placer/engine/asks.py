@@ -77,6 +77,22 @@ class Bar:
     owner: str
 
 
+Wish = Literal["required", "preferred"]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """How the cards of an option must lie; none: as it comes."""
+
+    island: Wish | None = None
+    """Those of one node in one island."""
+    nic: Wish | None = None
+    """Those of one node near one network interface."""
+    domain: Wish | None = None
+    """All nodes in one domain."""
+    over: Literal["fabric", "rack"] = "fabric"
+
+
 @dataclass(frozen=True, slots=True)
 class Option:
     """One alternative: models that would do, and counts of its own."""
@@ -101,6 +117,32 @@ class Option:
     """Where the software of nodes does not do; judged outside, once per model and software."""
     unapproved: tuple[tuple[str, str], ...] = ()
     """(pool, why) of pools that did not approve what this option runs."""
+    arrangement: Arrangement | None = None
+    members: tuple[tuple[int, int], ...] = ()
+    """(cards, nodes) of a gang whose members differ, the largest first; `cards` is then the
+    largest's, and `nodes` all of them."""
+    mixed: bool = False
+    """Whether nodes of one gang may give different models."""
+
+    @property
+    def seats(self) -> tuple[tuple[int, int], ...]:
+        """(cards, nodes) of its members, the largest first."""
+        return self.members or ((self.cards, self.nodes),)
+
+    @property
+    def least(self) -> int:
+        """Cards of its smallest member."""
+        return self.members[-1][0] if self.members else self.cards
+
+    @property
+    def total(self) -> int:
+        """Cards of all members together."""
+        return sum(cards * nodes for cards, nodes in self.seats)
+
+    @property
+    def arranged(self) -> bool:
+        """Whether it asks for more than so many nodes with so many cards of one model."""
+        return self.arrangement is not None or bool(self.members) or self.mixed
 
     @property
     def plain(self) -> bool:

@@ -38,6 +38,10 @@ class Buckets:
             del self._names[count]
             self._bits &= ~(1 << count)
 
+    def sizes(self) -> Iterator[tuple[int, int]]:
+        """Count -> how many nodes have it."""
+        return ((count, len(names)) for count, names in self._names.items())
+
     def first(self, least: int) -> tuple[int, str] | None:
         """The tightest node with at least so many free, and how many; none if there is none."""
         bits = self._bits >> least

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from quintal_placer.engine.asks import PARTS
+from quintal_placer.engine.lay import UNKNOWN, Lay
 
 
 class StackClass(NamedTuple):
@@ -204,6 +205,7 @@ class Node:
     taints: dict[str, str] = field(default_factory=dict)
     software: str = ""
     """What stands for its drivers, runtimes and firmware: equal text, equal software."""
+    lay: Lay = UNKNOWN
     devices: dict[str, Device] = field(default_factory=dict)
     cpu_held: int = 0
     memory_held: int = 0

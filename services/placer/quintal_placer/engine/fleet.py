@@ -31,6 +31,8 @@ from quintal_placer.engine.devices import (
     Slot,
     StackClass,
 )
+from quintal_placer.engine.domains import Domains, Indexes, Sort
+from quintal_placer.engine.lay import signature
 
 __all__ = [
     "FOREIGN_BYTES_MAX", "Device", "Fleet", "Node", "Partition", "Shelf", "Slot", "StackClass",
@@ -59,12 +61,32 @@ def _sort_of(node: Node) -> _Sort:
             if device.shares or device.partitions:
                 left = (*kind, device.free_parts, _profiles(device.free_partitions()))
             free[left] = free.get(left, 0) + 1
+    lies, lies_free = _lying(node)
     lasting = (
         node.stack, node.liveness, bool(node.cordons), node.cpu_milli, node.memory_bytes,
         node.network_mbits,
-        tuple(sorted(kinds.items())),
+        tuple(sorted(kinds.items())), lies,
     )  # fmt: skip
-    return _Sort(lasting, tuple(sorted(free.items())))
+    return _Sort(lasting, (*sorted(free.items()), lies_free))
+
+
+def _lying(node: Node) -> tuple[tuple[object, ...], tuple[object, ...]]:
+    """How its devices, and the free ones, fall into islands; nothing where nobody knows."""
+    if node.lay.islands is None and node.lay.near is None:
+        return (), ()
+    sets: dict[tuple[str, str], list[Device]] = {}
+    for device in node.devices.values():
+        if device.model is not None:
+            sets.setdefault((device.model, device.pool), []).append(device)
+    every, free = [], []
+    for key, devices in sorted(sets.items()):
+        usable = [device.uuid for device in devices if device.usable]
+        whole = [device for device in devices if device.whole]
+        every.append((key, signature(node.lay, [d.uuid for d in devices]),
+                      signature(node.lay, usable)))  # fmt: skip
+        free.append((key, signature(node.lay, [d.uuid for d in whole]),
+                     signature(node.lay, [d.uuid for d in whole if d.usable])))  # fmt: skip
+    return tuple(every), tuple(free)
 
 
 def _profiles(partitions: Iterable[Partition]) -> str:
@@ -101,6 +123,7 @@ class Fleet:
         self._sorts: dict[str, _Sort] = {}
         self._stale: set[str] = set()
         self._structure = 0
+        self._indexes = Indexes()
         self._unfiled: set[str] | None = None
 
     @contextmanager
@@ -144,6 +167,7 @@ class Fleet:
             self._unfiled.add(name)
             return
         self._stale.add(name)
+        self._indexes.mark(name)
         node = self.nodes.get(name)
         slots: set[Slot] = set()
         wanted = self._count(node, slots) if node is not None and node.open else {}
@@ -351,6 +375,22 @@ class Fleet:
         ]
         found.sort(key=lambda device: (device.index, device.uuid))
         return found
+
+    def domains(self, sort: Sort) -> Domains:
+        """The index for requests that say how their cards must lie; kept from the first on."""
+        return self._indexes.of(self, sort)
+
+    def shelf_of(self, name: str, model: str, pool: str) -> Shelf | None:
+        """Where the node's whole free devices of this kind lie; none if it has none free."""
+        for shelf in self._filed.get(name, ()):
+            if shelf.model == model and shelf.pool == pool and not shelf.partition:
+                return shelf
+        return None
+
+    def free_of(self, name: str, model: str, pool: str) -> int:
+        """How many whole free devices of this kind the node has."""
+        shelf = self.shelf_of(name, model, pool)
+        return 0 if shelf is None else self._filed[name][shelf]
 
     def free_count(self, node: Node, shelf: Shelf) -> int:
         """How many of the shelf's devices the node has free."""

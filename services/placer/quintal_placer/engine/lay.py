@@ -98,11 +98,8 @@ def _together(lay: Lay, free: Sequence[str], *, island: bool, nic: bool) -> Sets
 
 
 def _within(sets: Sets, free: Sequence[str]) -> Sets:
-    found = []
-    for group in map(set, sets):
-        if its := tuple(uuid for uuid in free if uuid in group):
-            found.append(its)
-    return tuple(found)
+    found = [tuple(uuid for uuid in free if uuid in group) for group in map(set, sets)]
+    return tuple(group for group in found if group)
 
 
 def _split(islands: Sets, free: Sequence[str]) -> Sets:

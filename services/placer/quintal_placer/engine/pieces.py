@@ -14,6 +14,7 @@ from typing import NamedTuple
 from quintal_placer.engine.asks import PARTS, Ask, Group, Offer, Option
 from quintal_placer.engine.devices import Device, Node, Partition
 from quintal_placer.engine.fleet import Fleet
+from quintal_placer.engine.lay import take
 
 
 class Piece(NamedTuple):
@@ -71,6 +72,10 @@ def of_group(
         if device.key not in ask.avoid and device.uuid not in taken
     ]
     if group.share is None:
+        if node.lay.islands is not None and len(whole) > group.cards:
+            # Whoever asks for no island still leaves whole ones to those who do.
+            chosen = set(take(node.lay, [device.uuid for device in whole], group.cards))
+            whole = [device for device in whole if device.uuid in chosen]
         return tuple([Piece(device, offer) for device in whole[: group.cards]])
     shared = sorted(
         (device for device in node.devices.values() if device.shares and device.usable),

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from quintal_placer.engine import ranking
+from quintal_placer.engine import gangs, ranking
 from quintal_placer.engine.asks import PARTS, Ask, Offer, Option
 from quintal_placer.engine.devices import Device, Node, Shelf
 from quintal_placer.engine.fleet import Fleet
@@ -55,6 +55,8 @@ class Chosen:
     """Micro-units of the class that all devices deliver together."""
     candidates: int
     """Shelves that could have served."""
+    not_met: tuple[str, ...] = ()
+    """What of the preferred topology could not be had, and what that cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class _Candidate:
     micro: int
     pieces: tuple[tuple[Piece, ...], ...] = ()
     """Node by node, where they were worked out already: they are for all but whole cards."""
+    not_met: tuple[str, ...] = ()
 
 
 def decide(fleet: Fleet, quotas: Quotas, ask: Ask) -> Chosen | NothingNow:
@@ -117,8 +120,8 @@ def _least(known: Excess | None, found: Excess) -> Excess:
 def _holdings(ask: Ask, candidate: _Candidate) -> list[Holding]:
     """What granting this would add to the tenant's account, one entry a model."""
     offer, option = candidate.offer, candidate.option
-    if option.plain:
-        parts = offer.parts * option.cards * option.nodes
+    if option.plain and not option.mixed:
+        parts = offer.parts * option.total
         its = Holding(
             ask.tenant, ask.workload_class, offer.family, offer.model, parts, candidate.micro
         )
@@ -183,13 +186,18 @@ def _shelves(
         offer = offers.get(shelf.model)
         if offer is None or shelf.partition != option.partition or not admits(ask, shelf):
             continue
-        if offer.legal_counts and option.cards not in offer.legal_counts:
+        if offer.legal_counts and any(n not in offer.legal_counts for n, _ in option.seats):
             continue
         if (shelf.pool, shelf.model) in ask.left:
             continue
         if (shelf.model, shelf.stack.software) in barred or shelf.pool in closed:
             continue
         found.setdefault((shelf.model, shelf.pool), []).append(shelf)
+    if option.mixed and found:
+        # One candidate of all: which of them a node gives is settled with the nodes.
+        least = min((offers[model] for model, _ in found), key=lambda o: (o.rating_micro, o.model))
+        yield least, tuple(sorted(shelf for its in found.values() for shelf in its))
+        return
     for (model, _), its in sorted(found.items()):
         yield offers[model], tuple(sorted(its))
 
@@ -199,6 +207,8 @@ def _candidate(
 ) -> _Candidate | None:
     """The best nodes over these shelves, enough for the gang, with their rank."""
     place, opt = option
+    if opt.arranged:
+        return _arranged(fleet, ask, option, offer, shelves)
     if not opt.plain:
         return _parted(fleet, ask, option, offer, shelves)
     if opt.nodes == 1 and ask.objective != "spread":
@@ -243,6 +253,37 @@ def _micro(fleet: Fleet, ask: Ask, option: Option, offer: Offer, found: list[ran
         for _, _, shelf, node in found
         for piece in of_group(fleet, ask, option, offer, (node, shelf.pool))
     )
+
+
+def _arranged(
+    fleet: Fleet, ask: Ask, option: tuple[int, Option], offer: Offer, shelves: tuple[Shelf, ...]
+) -> _Candidate | None:
+    """As `_candidate`, where the request says how cards must lie, or its members differ."""
+    place, opt = option
+    found = gangs.seating(fleet, ask, opt, shelves, lambda node: _room_beside(ask, node))
+    if found is None:
+        return None
+    offers = {its.model: its for its in opt.offers}
+    seats = found.seats
+    pieces = tuple(
+        tuple(Piece(device, offers[seat.shelf.model]) for device in seat.devices) for seat in seats
+    )
+    worth = ranking.of_pieces([piece for its in pieces for piece in its])
+    # All of a gang go at the pace of its slowest.
+    pace = min(piece.micro for its in pieces for piece in its) * sum(map(len, pieces))
+    rank = ranking.rank(ask, place, worth._replace(micro=pace), found.free)
+    at = 1 if ask.objective in {"pack", "spread"} else 2
+    return _Candidate(
+        (*rank[:at], found.penalty, *rank[at:], seats[0].node.name, seats[0].shelf.pool,
+         offer.model),
+        opt,
+        offer,
+        tuple(seat.shelf for seat in seats),
+        tuple(seat.node for seat in seats),
+        worth.micro,
+        pieces,
+        found.cost,
+    )  # fmt: skip
 
 
 def _parted(
@@ -309,4 +350,5 @@ def _pick(fleet: Fleet, ask: Ask, best: _Candidate, seen: int) -> Chosen:
     ) or tuple(
         Pick(node.name, pieces) for node, pieces in zip(best.nodes, best.pieces, strict=True)
     )
-    return Chosen(best.option, best.offer, best.shelves[0].pool, picks, best.micro, seen)
+    pool = best.shelves[0].pool
+    return Chosen(best.option, best.offer, pool, picks, best.micro, seen, best.not_met)

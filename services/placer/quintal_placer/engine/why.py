@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 
 from quintal_placer.engine.asks import Ask, Offer, Option
 from quintal_placer.engine.fleet import FOREIGN_BYTES_MAX, Device, Fleet, Node, Shelf
+from quintal_placer.engine.lay import most
 from quintal_placer.engine.placing import inside, tolerates
+from quintal_placer.engine.rooms import Key, Rooms
 
 NAMES_MAX = 20
 """Nodes named per cause."""
@@ -58,6 +60,10 @@ class _Finding:
     """Free enough, were it not for a configuration."""
     free: int = 0
     owner: str = ""
+    room: int = 0
+    """Cards that one member could ever have of the node, lying as they must."""
+    room_now: int = 0
+    """The same of what is free."""
 
 
 _OUTSIDE = "outside the request's constraints"
@@ -86,25 +92,27 @@ def why(fleet: Fleet, ask: Ask, barred: str = "") -> Why:
     `barred` is the code of the cap that bars what would have fitted, if one does.
     """
     nearest: list[tuple[_Finding, Sequence[str]]] = []
-    ever: dict[tuple[int, str, str], int] = {}
+    ever, now = Rooms(fleet, ask), Rooms(fleet, ask)
     free: dict[tuple[int, str, str], int] = {}
     mending: dict[str, int] = {}
     stacks: set[tuple[str, str]] = set()
     for names, findings in _looked(fleet, ask, barred):
         nearest.append((max((found for _, found in findings), key=lambda f: f.step), names))
         count = len(names)
+        could = [f for f in findings if f[1].code not in {_NEVER, *_STACK}]
+        ever.add(names, [(key, finding.room) for key, finding in could])
+        now.add(names, [(key, finding.room_now) for key, finding in could])
         for key, finding in findings:
             if finding.code == _NEVER:
                 continue
             if finding.code in _STACK:
                 stacks.add((finding.code, finding.owner))
             else:
-                ever[key] = ever.get(key, 0) + count
                 free[key] = free.get(key, 0) + finding.free * count
             if finding.would_fit:
                 mending[finding.code] = mending.get(finding.code, 0) + count
     causes = _gather(nearest)
-    possible = [key for key, count in ever.items() if count >= ask.options[key[0]].nodes]
+    possible = ever.possible()
     if not possible and not stacks:
         return Why(_NEVER, True, _never_message(ask, causes, ever), causes)  # noqa: FBT003
     code = _code(ask, possible, free, mending) if possible else min(stacks)[0]
@@ -112,7 +120,20 @@ def why(fleet: Fleet, ask: Ask, barred: str = "") -> Why:
         # What the image itself would have to change, no wait and no upgrade of a node will mend.
         never = not possible and {owner for _, owner in stacks} == {"submitter"}
         return _stack_why(code, causes, never=never)
-    return Why(code, False, _MESSAGES[code], causes)  # noqa: FBT003
+    message = _fragmented(ask, possible, now) if code == "fragmented" else _MESSAGES[code]
+    return Why(code, False, message, causes)  # noqa: FBT003
+
+
+def _fragmented(ask: Ask, possible: list[Key], now: Rooms) -> str:
+    """In which way: over the domains, over the islands, or over the nodes."""
+    for place, _, _ in possible:
+        needs = ask.options[place].arrangement
+        if needs is not None and needs.domain == "required" and now.apart(place):
+            return f"enough nodes are free, but not in one {needs.over}"
+        if needs is not None and "required" in {needs.island, needs.nic}:
+            what = "island" if needs.island == "required" else "interface's reach"
+            return f"enough is free in sum, but not together in one {what}"
+    return _MESSAGES["fragmented"]
 
 
 def _stack_why(code: str, causes: tuple[Cause, ...], *, never: bool) -> Why:
@@ -157,8 +178,8 @@ _MESSAGES = {
 
 def _code(
     ask: Ask,
-    possible: list[tuple[int, str, str]],
-    free: dict[tuple[int, str, str], int],
+    possible: list[Key],
+    free: dict[Key, int],
     mending: dict[str, int],
 ) -> str:
     """A configuration, where mending it alone would do; else fragmentation; else capacity."""
@@ -166,24 +187,26 @@ def _code(
         return max(sorted(mending), key=lambda code: mending[code])
     for key in possible:
         option = ask.options[key[0]]
-        if free.get(key, 0) >= option.cards * option.nodes:
+        among = sum(n for k, n in free.items() if k[0] == key[0]) if option.mixed else free.get(key)
+        if (among or 0) >= option.total:
             return "fragmented"
     return "no_capacity"
 
 
-def _never_message(
-    ask: Ask, causes: tuple[Cause, ...], ever: dict[tuple[int, str, str], int]
-) -> str:
+def _never_message(ask: Ask, causes: tuple[Cause, ...], ever: Rooms) -> str:
     if ever:
-        nodes = min(option.nodes for option in ask.options)
-        return f"no pool has {nodes} nodes that could each give what is asked"
+        place = min(range(len(ask.options)), key=lambda p: ask.options[p].nodes)
+        needs = ask.options[place].arrangement
+        where = needs.over if needs is not None and ever.apart(place) else "pool"
+        nodes = ask.options[place].nodes
+        return f"no {where} has {nodes} nodes that could each give what is asked"
     told = causes[0].message if causes else "the fleet has no node at all"
     return f"nothing known could ever meet this: {told}"
 
 
 def _looked(
     fleet: Fleet, ask: Ask, barred: str
-) -> Iterator[tuple[Sequence[str], list[tuple[tuple[int, str, str], _Finding]]]]:
+) -> Iterator[tuple[Sequence[str], list[tuple[Key, _Finding]]]]:
     """What is found of every node: one look for all that are alike.
 
     Where cards are free, what is held of the node's CPU and memory counts too.
@@ -240,7 +263,7 @@ def _order(code: str) -> int:
     return 2 if code == _NEVER else 1
 
 
-def _findings(node: Node, ask: Ask, barred: str) -> Iterator[tuple[tuple[int, str, str], _Finding]]:
+def _findings(node: Node, ask: Ask, barred: str) -> Iterator[tuple[Key, _Finding]]:
     """One finding per option, model and pool that the node has; one if it has none at all."""
     told = False
     for place, option in enumerate(ask.options):
@@ -280,23 +303,28 @@ def _finding(  # noqa: C901, PLR0911, PLR0912 - a list of cases, each a line
     its = [d for d in node.devices.values() if d.model == offer.model and d.pool == shelf.pool]
     usable = [d for d in its if d.usable]
     free = sum(d.holder is None for d in usable)
-    fits = sum(d.holder is None for d in its) >= option.cards
+    room = _room(node, option, its)
+    room_now = _room(node, option, [d for d in usable if d.holder is None])
+    fits = _room(node, option, [d for d in its if d.holder is None]) >= option.least
 
     def never(step: int, message: str) -> _Finding:
         return _Finding(step, _NEVER, message, shelf.pool)
 
     def now(step: int, code: str, message: str) -> _Finding:
-        return _Finding(step, code, message, shelf.pool, would_fit=fits, free=free)
+        found = _Finding(step, code, message, shelf.pool, would_fit=fits, free=free)
+        return replace(found, room=room, room_now=room_now)
 
     if shelf.pool in ask.closed_pools:
         return never(1, "its pool is not open to the tenant")
     if not inside(ask, shelf) or (ask.nodes and node.name not in ask.nodes):
         return never(2, _OUTSIDE)
-    if offer.legal_counts and option.cards not in offer.legal_counts:
+    if offer.legal_counts and any(n not in offer.legal_counts for n, _ in option.seats):
         legal = ", ".join(map(str, offer.legal_counts))
         return never(3, f"{offer.model} is granted by {legal} only")
-    if len(its) < option.cards:
+    if len(its) < option.least:
         return never(4, "too few cards on one node")
+    if room < option.least:
+        return never(4, _apart(node, option))
     if node.network_mbits < ask.network_mbits:
         return never(5, f"no interface of {ask.network_mbits} Mbit/s")
     if node.cpu_milli < ask.cpu_milli or node.memory_bytes < ask.memory_bytes:
@@ -309,16 +337,42 @@ def _finding(  # noqa: C901, PLR0911, PLR0912 - a list of cases, each a line
         return now(7, "cordoned", "cordoned")
     if not tolerates(ask, shelf):
         return now(8, "tainted", "tainted")
-    if len(usable) < option.cards:
+    if _room(node, option, usable) < option.least:
         return _unusable(now, [d for d in its if not d.usable])
-    if free >= option.cards:
+    fits = False
+    if room_now >= option.least:
         beside = _LEFT if (shelf.pool, offer.model) in ask.left else _beside(node, ask)
         # Cards beside which no CPU is left are not free to this ask, and no part of a sum.
-        free = free if beside == _FREE else 0
-        return _Finding(_FREE_STEP, "no_capacity", beside, shelf.pool, free=free)
+        if beside != _FREE:
+            free = room_now = 0
+        return now(_FREE_STEP, "no_capacity", beside)
+    if free >= option.least:
+        return now(10, "fragmented", "enough free, but not lying as asked")
     if free:
-        return _Finding(10, "fragmented", "fewer free than asked", shelf.pool, free=free)
-    return _Finding(9, "no_capacity", "held", shelf.pool)
+        return now(10, "fragmented", "fewer free than asked")
+    return now(9, "no_capacity", "held")
+
+
+def _room(node: Node, option: Option, devices: Sequence[Device]) -> int:
+    """Cards that one member could have of these: as many as lie as the request requires."""
+    needs = option.arrangement
+    if needs is None or "required" not in {needs.island, needs.nic}:
+        return len(devices)
+    uuids = [device.uuid for device in devices]
+    return most(node.lay, uuids, island=needs.island == "required", nic=needs.nic == "required")
+
+
+def _apart(node: Node, option: Option) -> str:
+    """In which way its cards, enough in number, do not lie as they must."""
+    needs = option.arrangement
+    if needs is not None and needs.island == "required":
+        if node.lay.islands is None:
+            return "which of its cards are linked is unknown"
+        if needs.nic != "required":
+            return "no island of so many cards on one node"
+    if node.lay.near is None:
+        return "which interfaces are near its cards is unknown"
+    return "no so many cards near one interface on one node"
 
 
 def _bar(option: Option, shelf: Shelf) -> _Finding | None:
