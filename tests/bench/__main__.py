@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import sys
 
-from tests.bench import agent, engine, memory, metering, placement
+from tests.bench import agent, engine, gangs, memory, metering, placement
 
 
 def main() -> int:
     """Run them in order; none fails, they print."""
-    parts = (engine.main, lambda: placement.main([]), memory.main, agent.main, metering.main)
+    parts = (
+        engine.main,
+        gangs.main,
+        lambda: placement.main([]),
+        memory.main,
+        agent.main,
+        metering.main,
+    )
     return max(part() for part in parts)
 
 

@@ -312,6 +312,44 @@ def test_each_members_cards_must_be_what_the_profile_and_the_model_allow() -> No
     town.granted(members=[{"cards": 4}, {"cards": 2}])
 
 
+def test_a_gang_is_of_one_model_unless_it_says_that_it_may_be_mixed() -> None:
+    town = site(node("n1", 4), node("n2", 4, model="A-40"))
+    assert town.refused(cards=4, nodes=2).verdict == "never_fits"
+    placed = town.granted(cards=4, nodes=2, mixed=True)
+    assert {d.model for d in placed.devices} == {"a-80", "a-40"}
+    assert town.used() == {"a-80": (4, 4_000_000), "a-40": (4, 2_000_000)}
+    told = town.desk.view(town.state.leases[placed.lease])
+    assert (told.units_micro, told.delivered_micro) == (6_000_000, 8 * 500_000)
+
+
+def test_every_cap_counts_its_part_of_a_mixed_gang_and_the_class_all_of_it() -> None:
+    nodes = (node("n1", 4), node("n2", 4, model="A-40"))
+    asked = {"cards": 4, "nodes": 2, "mixed": True}
+    of_model = Site([*models(), *quota("ml", {"model": "a-40", "cards": 3})], *nodes)
+    assert of_model.refused(**asked).code == "model_quota_exceeded"
+    of_class = Site([*models(), *quota("ml", {"class": "train_llm", "units": "5"})], *nodes)
+    assert of_class.refused(**asked).code == "quota_exceeded"
+
+
+def test_a_mixed_gang_that_is_held_apart_is_fragmented_and_one_that_is_not_there_never_fits() -> (
+    None
+):
+    town = site(node("n1", 4), node("n2", 4, model="A-40"))
+    hold(town, "n1", 0)
+    hold(town, "n2", 0)
+    refused = town.refused(cards=3, nodes=3, mixed=True)
+    assert refused.verdict == "never_fits"
+    assert town.refused(members=[{"cards": 4}, {"cards": 2}], mixed=True).code == "fragmented"
+    town.granted(cards=3, nodes=2, mixed=True)
+
+
+def test_topology_is_of_whole_cards() -> None:
+    share = {"models": ["a-80"], "share": {"compute_milli": 500}}
+    refused = site(node("n1")).refused(accelerator=share, topology=ISLAND)
+    assert refused.code == "invalid_request"
+    assert "of whole cards" in refused.message
+
+
 def test_case_e01_of_two_gangs_at_once_one_is_whole_a_thousand_times() -> None:
     """Two gangs of N on N nodes; who was late holds nothing, and is whole in its turn."""
     town = site(*(node(f"n{i}", 2) for i in range(4)))
