@@ -123,6 +123,9 @@ class Fleet:
         self._sorts: dict[str, _Sort] = {}
         self._stale: set[str] = set()
         self._structure = 0
+        self._wheres: dict[str, tuple[str, str]] = {}
+        """Node -> the domains that it is in."""
+        self._lasting: tuple[int, dict[object, Any]] = (-1, {})
         self._indexes = Indexes()
         self._unfiled: set[str] | None = None
 
@@ -223,6 +226,10 @@ class Fleet:
             node = self.nodes.get(name)
             before = self._sorts.pop(name, None)
             after = _sort_of(node) if node is not None else None
+            where = (node.lay.fabric, node.lay.rack) if node is not None else ("", "")
+            if where != self._wheres.get(name, where):
+                self._structure += 1
+            self._wheres[name] = where
             if before != after:
                 if before is None or after is None or before.lasting != after.lasting:
                     self._structure += 1
@@ -330,6 +337,16 @@ class Fleet:
             if len(self._serving) >= SERVING_MAX:
                 self._serving.clear()
             known = self._serving[shape] = find()
+        return known
+
+    def lasting(self, key: object, find: Callable[[], T]) -> T:
+        """What `find` gives, kept under `key` for as long as nothing but holders changes."""
+        structure = self.structure
+        if self._lasting[0] != structure or len(self._lasting[1]) >= SERVING_MAX:
+            self._lasting = (structure, {})
+        known: T | None = self._lasting[1].get(key)
+        if known is None:
+            known = self._lasting[1][key] = find()
         return known
 
     def tightest(self, shelf: Shelf, cards: int) -> tuple[int, Node] | None:

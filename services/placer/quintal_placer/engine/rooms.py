@@ -62,10 +62,15 @@ class Rooms:
 
     def possible(self) -> list[Key]:
         """Where all members could be had."""
+        return list(dict.fromkeys(key for key, _ in self.able()))
+
+    def able(self) -> list[tuple[Key, str]]:
+        """The same with the domain; empty where they need not be in one."""
         return [
-            key
+            (key, domain)
             for key, domains in self._sizes.items()
-            if any(covers(sizes, self._ask.options[key[0]].seats) for sizes in domains.values())
+            for domain, sizes in domains.items()
+            if covers(sizes, self._ask.options[key[0]].seats)
         ]
 
     def apart(self, place: int) -> bool:

@@ -14,12 +14,16 @@ So a waiter has a claim only while the ends of leases alone could serve it.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from quintal_placer.engine import placing
 from quintal_placer.engine.asks import PARTS, Ask, Group, Offer, Option
 from quintal_placer.engine.devices import Device, Node, Shelf
 from quintal_placer.engine.fleet import Fleet
+from quintal_placer.engine.lay import most
 from quintal_placer.engine.placing import Chosen
 from quintal_placer.engine.quota import Holding, Meter, Quotas, counts
+from quintal_placer.engine.rooms import Rooms
 
 Pair = tuple[str, str]
 """Pool and model."""
@@ -51,7 +55,7 @@ def hurts(fleet: Fleet, quotas: Quotas, waiter: Ask, ask: Ask, chosen: Chosen) -
 
 def least(waiter: Ask, option: Option, offer: Offer) -> Holding:
     """The least that a wish would add to its tenant's account."""
-    count = option.cards * option.nodes
+    count = option.total
     parts = option.share.parts if option.share else offer.parts
     charged = option.share.parts if option.share else offer.charged
     micro = offer.rating_micro * charged // PARTS * count
@@ -90,9 +94,69 @@ def _taken(fleet: Fleet, waiter: Ask, option: Option, chosen: Chosen) -> frozens
         for device in pick.devices
         if device.model in models and admits(waiter, fleet.nodes[pick.node], device.pool)
     }
+    if option.arranged:
+        return frozenset(pairs) & _reach(fleet, waiter, option, chosen)
     if not pairs or (option.nodes > 1 and not enough(fleet, waiter, option)):
         return NOBODY
     return frozenset(pairs)
+
+
+def _reach(fleet: Fleet, waiter: Ask, option: Option, chosen: Chosen) -> frozenset[Pair]:
+    """Of what was chosen, what lies where all members of the waiter could be had together."""
+    place = waiter.options.index(option)
+    who = replace(
+        waiter, tenant="", micro_max=None, avoid=frozenset(), left=frozenset(), shape=None
+    )
+    able = fleet.lasting((who, place), lambda: _able(fleet, waiter, place))
+    needs = option.arrangement
+    found: set[Pair] = set()
+    for pick in chosen.picks:
+        node = fleet.nodes[pick.node]
+        domain = node.lay.domain(needs.over) if needs and needs.domain == "required" else ""
+        for device in pick.devices:
+            pair = ("", "") if option.mixed else _pair(device)
+            if (pair, domain) in able:
+                found.add(_pair(device))
+    return frozenset(found)
+
+
+def _able(fleet: Fleet, waiter: Ask, place: int) -> frozenset[tuple[Pair, str]]:
+    """(pair, domain) that could hold all members, were they empty."""
+    rooms = Rooms(fleet, waiter)
+    for names in fleet.alike():
+        inside = [n for n in names if n in waiter.nodes] if waiter.nodes else names
+        node = fleet.nodes[names[0]]
+        if inside and _beside(waiter, node):
+            sizes = _sizes(waiter, waiter.options[place], node)
+            rooms.add(inside, [((place, pair[1], pair[0]), n) for pair, n in sizes.items()])
+    return frozenset(((pool, model), domain) for (_, model, pool), domain in rooms.able())
+
+
+def _sizes(waiter: Ask, option: Option, node: Node) -> dict[Pair, int]:
+    """How much one member could have of an empty node, lying as it must."""
+    barred = {bar.model for bar in option.bars if bar.software == node.software}
+    shut = {pool for pool, _ in option.unapproved}
+    models = {
+        offer.model
+        for offer in option.offers
+        if offer.model not in barred
+        and (not offer.legal_counts or all(n in offer.legal_counts for n, _ in option.seats))
+    }
+    found: dict[Pair, list[str]] = {}
+    for device in node.devices.values():
+        if device.usable and device.model in models and device.pool not in shut:
+            found.setdefault(_pair(device), []).append(device.uuid)
+    needs = option.arrangement
+    lying = {
+        "island": needs is not None and needs.island == "required",
+        "nic": needs is not None and needs.nic == "required",
+    }
+    sizes = {
+        pair: most(node.lay, uuids, **lying) if any(lying.values()) else len(uuids)
+        for pair, uuids in found.items()
+        if admits(waiter, node, pair[0])
+    }
+    return {pair: size for pair, size in sizes.items() if size >= option.least}
 
 
 def enough(fleet: Fleet, waiter: Ask, option: Option) -> bool:
@@ -113,13 +177,24 @@ def admits(waiter: Ask, node: Node, pool: str) -> bool:
 
 def serves(waiter: Ask, option: Option, node: Node, *, named: bool = True) -> bool:
     """Whether an empty node would do for its share of one of the waiter's options."""
-    if not node.open or (named and waiter.nodes and node.name not in waiter.nodes):
+    if named and waiter.nodes and node.name not in waiter.nodes:
         return False
-    if node.cpu_milli < waiter.cpu_milli or node.memory_bytes < waiter.memory_bytes:
+    if not _beside(waiter, node):
         return False
-    if node.network_mbits < waiter.network_mbits:
-        return False
+    if option.arranged:
+        return bool(_sizes(waiter, option, node))
     return all(_has(waiter, option, group, node) for group in option.groups)
+
+
+def _beside(waiter: Ask, node: Node) -> bool:
+    """Whether it is open, and has in all what is asked beside its devices."""
+    if (
+        not node.open
+        or node.cpu_milli < waiter.cpu_milli
+        or node.memory_bytes < waiter.memory_bytes
+    ):
+        return False
+    return node.network_mbits >= waiter.network_mbits
 
 
 def _has(waiter: Ask, option: Option, group: Group, node: Node) -> bool:
