@@ -34,7 +34,9 @@ from quintal_placer.app import table
 from quintal_placer.handlers import Handlers
 from quintal_placer.lead import Placer, _settle
 from quintal_placer.ledger import LedgerWriter
+from quintal_placer.limits import TenantLimits
 from quintal_placer.promises import Promises
+from quintal_placer.reading import ReadHandlers
 from quintal_placer.settings import Settings
 from tests.bench import world
 
@@ -118,7 +120,8 @@ class Alone:
             asyncio.create_task(self.writer.run()),
             asyncio.create_task(placer.announcer.run()),
         ]
-        for request, handler in table(Handlers(placer)):
+        limits = TenantLimits(placer.settings.rate_per_s, placer.settings.in_flight_max)
+        for request, handler in table(Handlers(placer, limits), ReadHandlers(placer, limits)):
             await self.bus.serve(request, handler, bytes_max=65_536)  # type: ignore[arg-type]
         _settle()
 
