@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
 from pydantic import Field, TypeAdapter
@@ -83,11 +84,13 @@ class Request(Generic[A, R]):
 
 
 def _fill(pattern: str, tokens: dict[str, str]) -> str:
-    parts = []
-    for part in pattern.split("."):
-        name = part[1:-1]
-        parts.append(tokens.get(name, "*") if part.startswith("{") else part)
-    return ".".join(parts)
+    return ".".join([tokens.get(name, "*") if name else word for word, name in _parts(pattern)])
+
+
+@cache
+def _parts(pattern: str) -> tuple[tuple[str, str], ...]:
+    """Of each token: the word that it is, and the name that it stands for; empty if for itself."""
+    return tuple((p, p[1:-1] if p.startswith("{") else "") for p in pattern.split("."))
 
 
 def _request(  # noqa: PLR0913, PLR0917 - one line of the table each

@@ -30,7 +30,7 @@ from quintal_placer.explaining import Decided, Explanations, Kept
 from quintal_placer.ledger import LedgerWriter
 from quintal_placer.settings import Settings
 from quintal_placer.shapes import Fitted, Shapes
-from quintal_placer.slim import made
+from quintal_placer.slim import changed, made
 from quintal_placer.snapshots import TOKEN_BITS
 from quintal_placer.state import Lease, PlacerState
 from quintal_placer.waiting import Waiting
@@ -343,11 +343,11 @@ class Desk:
         """
         before_ms = self.writer.now_ms()
         sequence = await (self.writer.barrier() if appended is None else appended)
-        update: dict[str, int] = {"sequence": sequence}
         left_ms: int | None = getattr(answer, "expires_in_ms", None)  # of a lease: less by the wait
-        if left_ms:
-            update["expires_in_ms"] = max(0, left_ms - (self.writer.now_ms() - before_ms))
-        return answer.model_copy(update=update)
+        if not left_ms:
+            return changed(answer, sequence=sequence)
+        left_ms = max(0, left_ms - (self.writer.now_ms() - before_ms))
+        return changed(answer, sequence=sequence, expires_in_ms=left_ms)
 
     def own(self, tenant: str, name: str) -> Lease | None:
         """A lease by its name, of this tenant alone."""

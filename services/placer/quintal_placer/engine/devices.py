@@ -154,7 +154,9 @@ class Device:
 
     @property
     def _cut_held(self) -> bool:
-        return any(p.holder is not None for p in (self.partitions or {}).values())
+        if not self.partitions:
+            return False
+        return any(p.holder is not None for p in self.partitions.values())
 
     def let_go(self, lease: str) -> None:
         """`lease` holds nothing of it any more; a partition that is missing goes with it."""

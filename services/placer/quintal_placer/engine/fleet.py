@@ -301,21 +301,25 @@ class Fleet:
 
     def _count(self, node: Node, slots: set[Slot]) -> dict[Shelf, int]:
         """What of the node is free, by shelf; into `slots` go the devices that are shared."""
+        whole: dict[tuple[str, str], int] = {}
         counts: dict[Shelf, int] = {}
         stack = self._stacks[node.name]
         for device in node.devices.values():
-            if device.holder is None and device.usable and self._core_free(node, device):
-                shelf = Shelf(device.pool, device.model or "", stack)
-                if device.shares:
-                    memory, left = device.memory_bytes or 0, device.free_parts
-                    if left >= device.smallest_parts:
-                        slots.add(Slot(shelf, memory, left, device.uuid))
-                elif device.partitions:
-                    for partition in device.free_partitions():
-                        cut = shelf._replace(partition=partition.profile)
-                        counts[cut] = counts.get(cut, 0) + 1
-                else:
-                    counts[shelf] = counts.get(shelf, 0) + 1
+            if device.holder is not None or not device.usable or not self._core_free(node, device):
+                continue
+            kind = (device.pool, device.model or "")
+            if device.shares:
+                memory, left = device.memory_bytes or 0, device.free_parts
+                if left >= device.smallest_parts:
+                    slots.add(Slot(Shelf(*kind, stack), memory, left, device.uuid))
+            elif device.partitions:
+                for partition in device.free_partitions():
+                    cut = Shelf(*kind, stack, partition=partition.profile)
+                    counts[cut] = counts.get(cut, 0) + 1
+            else:
+                whole[kind] = whole.get(kind, 0) + 1
+        for kind, count in whole.items():
+            counts[Shelf(*kind, stack)] = count
         return counts
 
     @staticmethod

@@ -100,10 +100,11 @@ class Quotas:
 
     def defined(self, tenant: str, workload_class: str) -> bool:
         """Whether the tenant has a cap on this class: without one nothing is granted."""
-        return any(
-            limit.meter.scope == "class" and limit.meter.workload_class == workload_class
-            for limit in self.limits.get(tenant, ())
-        )
+        for limit in self.limits.get(tenant, ()):
+            _, its, scope, _ = limit.meter
+            if scope == "class" and its == workload_class:
+                return True
+        return False
 
     def exceeded(self, *holdings: Holding) -> Excess | None:
         """The first cap that these would pass together, the narrowest first; none if all hold."""

@@ -70,6 +70,8 @@ def tightest(
         if first is None:
             continue
         free, node = first
+        if best is not None and (free, node.name) > best[:2]:
+            continue
         if not fits(fleet, ask, option, shelf, node):
             fitting = fleet.fitting(shelf, option.cards)
             other = next((n for n in fitting if fits(fleet, ask, option, shelf, n)), None)
