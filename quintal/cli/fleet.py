@@ -31,8 +31,8 @@ def nodes(
     ask = FleetAsk(vendor=vendor, model=model, pool=pool, node=node)
     fleet = session.ask(lambda client: client.fleet(ask))
     columns = (
-        "node", "liveness", "devices", "free>", "pools", "cpu>", "memory>", "silent>",
-        "cordon", "taints", "drivers",
+        "node", "liveness", "devices", "free>", "islands", "fabric", "pools", "cpu>", "memory>",
+        "silent>", "cordon", "taints", "drivers",
     )  # fmt: skip
     rows = [_node(one) for one in fleet.nodes]
     render.show(fleet, Table(columns, rows, footer=f"as of ledger sequence {fleet.sequence}"))
@@ -49,6 +49,8 @@ def _node(node: NodeView) -> tuple[object, ...]:
         node.liveness,
         ", ".join(f"{count} x {name}" for name, count in kinds.items()),
         _free(node),
+        _islands(node),
+        node.fabric or None,
         sorted({device.pool for device in node.devices}),
         node.cpu_milli // 1000 if node.cpu_milli else None,
         render.size(node.memory_bytes or None),
@@ -57,6 +59,16 @@ def _node(node: NodeView) -> tuple[object, ...]:
         node.taints,
         node.drivers,
     )
+
+
+def _islands(node: NodeView) -> str | None:
+    """`2 x 4 nvlink NV4`; none where nobody knows, or there is none."""
+    islands = (node.topology.islands if node.topology is not None else None) or ()
+    kinds: dict[str, int] = {}
+    for island in islands:
+        words = f"{len(island.devices)} {island.kind} {island.bandwidth}".strip()
+        kinds[words] = kinds.get(words, 0) + 1
+    return ", ".join(f"{count} x {words}" for words, count in kinds.items()) or None
 
 
 def _free(node: NodeView) -> int:
@@ -75,7 +87,8 @@ def devices(
     ask = FleetAsk(vendor=vendor, model=model, pool=pool, node=node)
     fleet = session.ask(lambda client: client.fleet(ask))
     columns = (
-        "node", "#>", "model", "pool", "memory>", "state", "lease", "tenant", "health", "units",
+        "node", "#>", "model", "pool", "memory>", "island>", "nics", "state", "lease", "tenant",
+        "health", "units",
     )  # fmt: skip
     rows = [_device(device) for one in fleet.nodes for device in one.devices]
     render.show(fleet, Table(columns, rows))
@@ -92,6 +105,8 @@ def _device(device: DeviceView) -> tuple[object, ...]:
         device.model or f"? {device.name}",
         device.pool,
         render.size(device.memory_bytes),
+        device.island,
+        device.nics,
         device.state,
         device.lease,
         device.tenant,

@@ -42,6 +42,26 @@ def place(
     variant: Annotated[str | None, typer.Option(help="Only this variant of the workload.")] = None,
     cards: Annotated[int | None, typer.Option(min=1, help="Cards on each node.")] = None,
     nodes: Annotated[int | None, typer.Option(min=1, help="A gang over so many nodes.")] = None,
+    member: Annotated[
+        list[str] | None,
+        typer.Option(help="CARDS or CARDSxNODES of a gang whose nodes differ (repeat)"),
+    ] = None,
+    mixed: Annotated[
+        bool, typer.Option("--mixed", help="A gang's nodes may give different models.")
+    ] = False,
+    island: Annotated[
+        bool, typer.Option("--island", help="Each node's cards of one island (linked).")
+    ] = False,
+    nic: Annotated[
+        bool, typer.Option("--nic", help="Each node's cards near one network interface.")
+    ] = False,
+    domain: Annotated[
+        str | None, typer.Option(help="All nodes in one of these: fabric or rack.")
+    ] = None,
+    prefer: Annotated[
+        list[str] | None,
+        typer.Option(help="island, nic, fabric or rack: where it can be had (repeat)"),
+    ] = None,
     workload_class: Annotated[
         str | None, typer.Option("--class", help="Without a profile: the workload class.")
     ] = None,
@@ -84,6 +104,9 @@ def place(
         "accelerator": _without_empty(need) or ({} if workload_class else None),
         "cards": cards,
         "nodes": nodes,
+        "members": [_member(text) for text in member] if member else None,
+        "mixed": mixed or None,
+        "topology": _topology(domain, prefer or [], island=island, nic=nic) or None,
         "constraints": _without_empty(where) or None,
         "objective": objective,
         "ttl_ms": duration_ms(ttl) if ttl else None,
@@ -106,6 +129,29 @@ def place(
         render.show(answer, line=line)
         return
     show_lease(answer)
+
+
+def _member(text: str) -> dict[str, int]:
+    found = re.fullmatch(r"(\d+)(?:x(\d+))?", text)
+    if found is None:
+        raise typer.BadParameter(f"{text!r} is no member: write CARDS or CARDSxNODES, such as 8x2")
+    return {"cards": int(found[1]), "nodes": int(found[2] or 1)}
+
+
+def _topology(domain: str | None, prefer: list[str], *, island: bool, nic: bool) -> dict[str, str]:
+    need = {"island": "required"} if island else {}
+    if nic:
+        need["nic"] = "required"
+    if domain is not None:
+        need |= {"domain": "required", "over": domain}
+    for name in prefer:
+        if name in {"island", "nic"}:
+            need.setdefault(name, "preferred")
+        elif "domain" in need:
+            raise typer.BadParameter("ask for one sort of domain: fabric or rack")
+        else:
+            need |= {"domain": "preferred", "over": name}
+    return need
 
 
 def _ask(given: dict[str, Any]) -> PlaceAsk:
@@ -272,6 +318,7 @@ def show_lease(lease: Lease, what: str = "") -> None:
     ]  # fmt: skip
     columns = ("node", "#>", "vendor", "model", "pool", "uuid", "units>", "rating")
     lines = [f"over quota by {lease.over_by}"] if lease.over_by else []
+    lines += [f"preferred, not met: {cost}" for cost in lease.not_met]
     if lease.variant:
         args = f" {' '.join(lease.args)}" if lease.args else ""
         lines.append(f"variant {lease.variant}: {lease.image or 'no image'}{args}")

@@ -27,6 +27,7 @@ from quintal.contracts.message import (
     UnixMs,
     Word,
 )
+from quintal.contracts.nodes import Topology
 from quintal.units import PARTS
 
 Objective = Literal[
@@ -433,6 +434,10 @@ class DeviceView(Answer):
     health_reason: str = ""
     ratings: dict[str, str] = Field(default_factory=dict)
     """Class -> units of the whole device."""
+    island: int | None = None
+    """Which of its node's islands it is in, counted from 0; none: in none, or nobody knows."""
+    nics: tuple[str, ...] = ()
+    """The network interfaces that are nearest to it."""
 
 
 class NodeView(Answer):
@@ -450,6 +455,10 @@ class NodeView(Answer):
     memory_bytes: int = 0
     drivers: dict[str, str] = Field(default_factory=dict)
     labels: dict[str, str] = Field(default_factory=dict)
+    topology: Topology | None = None
+    """As its agent tells it; none where it does not."""
+    fabric: str = ""
+    rack: str = ""
     silent_ms: int | None = None
     clock_skew_ms: int | None = None
     devices: tuple[DeviceView, ...] = ()

@@ -9,13 +9,15 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 import yaml
 
 from quintal.cli import fleet, render
 from quintal.cli.__main__ import TABLE, _load, run
 from quintal.cli.choices import Output, chosen
-from quintal.cli.placement import duration_ms
+from quintal.cli.placement import _member, _topology, duration_ms
 from quintal.contracts.message import Reason, Refusal
+from quintal.contracts.nodes import Island, Topology
 from quintal.contracts.placement import DeviceView, NodeView
 from quintal.errors import Code, Owner
 
@@ -172,3 +174,27 @@ def test_the_doctor_asks_nobody_over_a_server_that_does_not_answer(
             "ok": None,
             "found": "not asked: the server is not reachable",
         }
+
+
+def test_topology_is_asked_for_by_flags() -> None:
+    assert _topology(None, [], island=True, nic=False) == {"island": "required"}
+    assert _topology("rack", ["nic"], island=False, nic=False) == {
+        "domain": "required", "over": "rack", "nic": "preferred",
+    }  # fmt: skip
+    assert _topology(None, ["fabric", "island"], island=True, nic=False) == {
+        "island": "required", "domain": "preferred", "over": "fabric",
+    }  # fmt: skip
+    with pytest.raises(typer.BadParameter, match="one sort of domain"):
+        _topology("rack", ["fabric"], island=False, nic=False)
+    assert [_member("8x2"), _member("4")] == [{"cards": 8, "nodes": 2}, {"cards": 4, "nodes": 1}]
+    with pytest.raises(typer.BadParameter, match="8x2"):
+        _member("many")
+
+
+def test_a_nodes_islands_are_counted_by_kind() -> None:
+    islands = tuple(
+        Island(kind="nvlink", bandwidth="NV4", devices=(f"{at}-a", f"{at}-b")) for at in range(2)
+    )
+    node = NodeView(node="n1", liveness="ready", topology=Topology(islands=islands))
+    assert fleet._islands(node) == "2 x 2 nvlink NV4"
+    assert fleet._islands(NodeView(node="n2", liveness="ready")) is None

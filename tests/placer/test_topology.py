@@ -17,7 +17,8 @@ from quintal.contracts.nodes import (
     NearNics,
     Topology,
 )
-from quintal.contracts.placement import AdoptAsk, PlaceAsk
+from quintal.contracts.placement import AdoptAsk, FleetAsk, PlaceAsk
+from quintal_placer import views
 from quintal_placer.adoption import adoption_record
 from quintal_placer.engine import lay, placing
 from quintal_placer.engine.lay import Lay
@@ -382,6 +383,21 @@ def test_case_e05_a_replayed_fleet_decides_as_the_live_one() -> None:
     assert isinstance(other, placing.Chosen)
     assert [p.node for p in other.picks] == [p.node for p in chosen.picks]
     assert other == chosen
+
+
+def test_operators_see_how_a_node_lies() -> None:
+    town = site(node("n1", 4, islands=(2, 2), near=(2,), fabric="one", labels={"rack": "r1"}))
+    fleet = views.fleet_view(town.state, FleetAsk(), now_ms=AT_MS, sequence=1)
+    (seen,) = fleet.nodes
+    assert (seen.fabric, seen.rack.rpartition("/")[2]) == ("nvlink:one", "r1")
+    assert [(d.island, d.nics) for d in seen.devices] == [
+        (0, ("ib0",)),
+        (0, ("ib0",)),
+        (1, ()),
+        (1, ()),
+    ]
+    assert seen.topology is not None
+    assert [len(island.devices) for island in seen.topology.islands or ()] == [2, 2]
 
 
 # --- the sets themselves --------------------------------------------------------------------------

@@ -37,3 +37,14 @@ def _fabric(node: NodeChanged) -> str:
 
 def _sets(groups: Sequence[Island] | Sequence[NearNics] | None) -> Sets | None:
     return None if groups is None else tuple(group.devices for group in groups)
+
+
+def island_of(lay: Lay, uuid: str) -> int | None:
+    """Which island the device is in; none where it is in none, or nobody knows."""
+    return next((at for at, island in enumerate(lay.islands or ()) if uuid in island), None)
+
+
+def nearest_nics(node: NodeChanged | None, uuid: str) -> tuple[str, ...]:
+    """The interfaces of the nearest group that the device is in."""
+    groups = (node.topology.nics if node is not None and node.topology is not None else None) or ()
+    return next((group.nics for group in groups if uuid in group.devices), ())

@@ -15,7 +15,7 @@ from quintal.contracts.message import Reason, Refusal
 from quintal.contracts.placement import LeaseDevice
 from quintal.errors import Code, Owner
 from quintal.units import PARTS, from_micro, unit_name
-from quintal_placer import budgets, environment
+from quintal_placer import budgets, environment, laying
 from quintal_placer.asking import Market
 from quintal_placer.engine.fleet import Device, Node
 from quintal_placer.engine.quota import Excess, Limit
@@ -281,6 +281,8 @@ def device_view(state: PlacerState, node: Node, device: Device) -> placement.Dev
         health=device.health,
         health_reason=device.health_reason,
         ratings=ratings(state, device),
+        island=laying.island_of(node.lay, device.uuid),
+        nics=laying.nearest_nics(state.facts.get(node.name), device.uuid),
     )
 
 
@@ -342,6 +344,9 @@ def _node_view(
         memory_bytes=node.memory_bytes,
         drivers=dict(fact.stack.drivers) if fact else {},
         labels=node.labels,
+        topology=fact.topology if fact else None,
+        fabric=node.lay.fabric,
+        rack=node.lay.rack,
         silent_ms=None if now_ms is None else max(0, now_ms - node.heard_ms),
         devices=devices,
     )
