@@ -30,6 +30,9 @@ class Terms(NamedTuple):
     """Charged parts of each device."""
     charged_micro: int
     """Micro-units one whole device is charged as: its rating, or the nominal figure."""
+    charged_parts: int | None = None
+    """Parts that `charged_micro` is taken with; none: `parts`. A partition with a rating of its own
+    is a whole by itself, while by the card-hour it is the part of a card that it is."""
 
 
 class Charge(NamedTuple):
@@ -88,10 +91,12 @@ def _one(terms: Terms, start: int, end: int, ordered: list[tuple[str, PriceListS
     if found is None:
         return Charge(start, end, None, "", "", "", _NOTHING)
     name, spec, price = found
-    part_ms = terms.devices * terms.parts * (end - start)
     if price.per == "unit_hour":
-        amount = _EXACT.divide(price.amount * terms.charged_micro * part_ms, _UNIT_HOUR)
+        charged = terms.parts if terms.charged_parts is None else terms.charged_parts
+        quantity = terms.charged_micro * terms.devices * charged * (end - start)
+        amount = _EXACT.divide(price.amount * quantity, _UNIT_HOUR)
     else:
+        part_ms = terms.devices * terms.parts * (end - start)
         amount = _EXACT.divide(price.amount * part_ms, _CARD_HOUR)
     cost = amount.quantize(_STEP, ROUND_HALF_EVEN, context=_EXACT)
     return Charge(start, end, price.amount, price.per, name, spec.currency, cost)

@@ -158,6 +158,8 @@ class Cut(Record):
     """The smallest legal share; the whole where the model is not shared."""
     partitions: tuple[PartitionFact, ...] = ()
     """Together at most 1,000,000 parts."""
+    together: int = 1
+    """So many with neighbouring indexes are one card, and are not given apart."""
 
 
 class DeviceAppeared(Cut):

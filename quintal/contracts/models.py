@@ -147,6 +147,8 @@ class AcceleratorModelSpec(Spec):
     match: tuple[MatchRule, ...] = ()
     legal_counts: tuple[int, ...] = ()
     """How many of a node one lease may hold; empty: any number."""
+    together: Annotated[int, Field(ge=1, le=64)] = 1
+    """So many devices with neighbouring indexes are one card (two dies): never given apart."""
     legal_shapes: tuple[str, ...] = ()
     """Topologies that several can be had in, `2x2`, `4x4x4`; empty: the vendor names none."""
     shares: LegalShares | None = None

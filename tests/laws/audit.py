@@ -14,10 +14,12 @@ from typing import Any
 from quintal.contracts import ledger
 from quintal.contracts.documents import Catalog
 from quintal.contracts.message import Refusal
+from quintal.contracts.placement import LeaseDevice
 from quintal.settings import Access
 from quintal.units import PARTS
 from quintal_placer import snapshots
 from quintal_placer.desk import Desk
+from quintal_placer.engine.devices import Device
 from quintal_placer.engine.leases import LIVE, TABLE, State
 from quintal_placer.engine.quota import Quotas
 from quintal_placer.settings import Settings
@@ -86,7 +88,7 @@ class Auditor:
             adopted = isinstance(record, ledger.LeaseGranted) and record.adopt is not None
             tenant = record.tenant if isinstance(record, ledger.LeaseGranted) else lease.tenant  # type: ignore[union-attr]
             for held in record.devices:
-                self._may_be_granted(held.node, held.uuid, record.lease, tenant, adopted=adopted)
+                self._may_be_granted(held, record.lease, tenant, adopted=adopted)
         if isinstance(record, ledger.NodeReleased) and record.by == "agent":
             assert record.lease not in self._agents[record.node].leases, (
                 f"{record.node} was said to have acknowledged {record.lease}, and runs it"
@@ -138,14 +140,13 @@ class Auditor:
         found = desk.decide(lease.tenant, lease.queued.request, in_turn=True)
         return not isinstance(found, Refusal)
 
-    def _may_be_granted(
-        self, name: str, uuid: str, lease: str, tenant: str, *, adopted: bool
-    ) -> None:
+    def _may_be_granted(self, held: LeaseDevice, lease: str, tenant: str, *, adopted: bool) -> None:
         """Law 6, at the grant; and law 1: nobody has it, not even one that is ending."""
+        name, uuid = held.node, held.uuid
         node = self.state.fleet.nodes[name]
         device = node.devices[uuid]
-        assert device.holder in {None, lease}, f"law 1: {uuid} is held by {device.holder}"
-        if device.holder == lease:
+        self._has_room(held, lease)
+        if lease in device.holders:
             assert self.state.leases[lease].state is State.GRANTED
         if adopted:
             return
@@ -155,6 +156,26 @@ class Auditor:
         pool = self.state.catalog.pools.get(device.pool)
         assert pool is None or not pool.tenants or tenant in pool.tenants, "law 6: a closed pool"
         assert self.state.catalog.rating(device.model or "", "train_llm"), "law 6: unrated"
+
+    def _has_room(self, held: LeaseDevice, lease: str) -> None:
+        """Law 1, from the leases alone: of what others have of the device, this leaves it all."""
+        others = [
+            its
+            for other in (*self.state.live.values(), *self.state.ending.values())
+            if other.lease != lease and other.lease in self.state.on_node.get(held.node, ())
+            for its in other.devices
+            if (its.node, its.uuid) == (held.node, held.uuid)
+        ]
+        assert sum(its.parts for its in others) + held.parts <= PARTS, (
+            f"law 1: {held.uuid} beyond the whole"
+        )
+        for its in others:
+            assert (its.partition is None) == (held.partition is None), (
+                f"law 1: {held.uuid} beside its partition"
+            )
+            assert held.partition is None or its.partition != held.partition, (
+                f"law 1: {held.partition} twice"
+            )
 
     def _after(self, record: ledger.AnyRecord) -> None:
         for lease in self._fitted:
@@ -186,7 +207,8 @@ class Auditor:
         request = lease.granted.request
         assert request is not None
         counts = Counter(device.node for device in lease.devices)
-        shapes = {(request.nodes or 1, request.cards or 1)}
+        beside = sum(group.cards for group in request.groups)
+        shapes = {(request.nodes or 1, (request.cards or 1) + beside)}
         shapes = {(each.nodes, each.cards) for each in request.alternatives} or shapes
         found = {(len(counts), count) for count in counts.values()}
         assert found <= shapes, f"law 5: {name} has {counts}"
@@ -206,7 +228,8 @@ def check_state(state: PlacerState) -> None:
 def _nobody_shares(state: PlacerState) -> None:
     """Law 1: parts, holders and CPU recounted from the leases alone."""
     parts: Counter[tuple[str, str]] = Counter()
-    holders: dict[tuple[str, str], str] = {}
+    holders: dict[tuple[str, str], set[str]] = {}
+    pieces: dict[tuple[str, str], list[str | None]] = {}
     cpu: Counter[str] = Counter()
     memory: Counter[str] = Counter()
     for lease in [*state.live.values(), *state.ending.values()]:
@@ -220,18 +243,32 @@ def _nobody_shares(state: PlacerState) -> None:
             if device.node in held_on:
                 key = (device.node, device.uuid)
                 parts[key] += device.parts
-                assert holders.setdefault(key, lease.lease) == lease.lease, f"law 1: {key} twice"
+                holders.setdefault(key, set()).add(lease.lease)
+                pieces.setdefault(key, []).append(device.partition)
     assert all(count <= PARTS for count in parts.values()), f"law 1: {parts}"
     for name, node in state.fleet.nodes.items():
         assert node.cpu_held == cpu[name], f"{name}: {node.cpu_held} of CPU held, {cpu[name]} due"
         assert node.cpu_held <= node.cpu_milli, f"law 1: CPU of {name} counted twice"
         assert node.memory_held == memory[name] <= node.memory_bytes
         for device in node.devices.values():
-            assert device.holder == holders.get(device.key), f"{device.key}: {device.holder}"
+            due = holders.get(device.key, set())
+            assert set(device.holders) == due, f"{device.key}: {device.holders}, {due} due"
+            _one_sort_of_hold(device, pieces.get(device.key, []))
             if device.kind == "cpu" and device.holder is not None:
                 assert node.cpu_held == node.cpu_milli, f"law 1: {name}'s CPU is free and leased"
     for leases in state.on_node.values():
         assert all(TABLE[state.leases[name].state].holds_devices for name in leases)
+
+
+def _one_sort_of_hold(device: Device, pieces: list[str | None]) -> None:
+    """Law 1: whole by one lease, or shared, or by its partitions; never two of these."""
+    cut = [uuid for uuid in pieces if uuid is not None]
+    assert not cut or len(cut) == len(pieces), f"law 1: {device.uuid} beside its partitions"
+    assert len(set(cut)) == len(cut), f"law 1: a partition of {device.uuid} twice"
+    sorts = (device.holder is not None, bool(device.shares), bool(cut))
+    assert sum(sorts) <= 1, f"law 1: {device.uuid} is held in two ways"
+    assert sum(sorts) == bool(pieces)
+    assert sum(p.parts for p in (device.partitions or {}).values()) <= PARTS
 
 
 def _quota_is_recounted(state: PlacerState) -> None:
@@ -253,7 +290,7 @@ def _live_leases_are_whole(state: PlacerState) -> None:
             node = state.fleet.nodes.get(device.node)
             known = node.devices.get(device.uuid) if node else None
             assert known is not None, f"law 5: {lease.lease} has lost {device.uuid}"
-            assert known.holder == lease.lease
+            assert lease.lease in known.holders
 
 
 def _census_sums(state: PlacerState) -> None:

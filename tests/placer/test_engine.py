@@ -148,7 +148,7 @@ def test_a_count_that_is_not_legal_for_the_model_never_fits() -> None:
     site = Site([pairs, *documents[1:]], inventory("n1", *cards("n1", "A-80", 4)))
     odd = site.refused(cards=3)
     assert odd.verdict == "never_fits"
-    assert "2, 4 only" in odd.message
+    assert "2, 4 cards only" in odd.message
     assert len(site.granted(cards=2).devices) == 2
 
 

@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 from quintal.contracts.documents import AcceleratorNeed, Catalog, Document
 from quintal.contracts.message import Refusal
 from quintal.errors import Code, Owner
+from quintal.units import PARTS
 from quintal_placer.asking import Market, translate
 from quintal_placer.engine.quota import Holding, Limit, Meter, Quotas
 from tests.placer.world import doc, model, request, small_catalog
@@ -69,9 +70,9 @@ def test_a_quota_of_ten_units_admits_21_h20_whatever_the_band(low: Decimal, high
     )
     banded = h20.model_copy(update={"spec": h20.spec.model_copy(update={"ratings": (rating,)})})
     need = AcceleratorNeed(models=("h20",))
-    ((offer,), _) = market(banded).offers((need,), "llm_large", "", "ml")
+    (offer,) = market(banded).offers((need,), "llm_large", "", "ml").offers
     quotas = Quotas(limits={"ml": (Limit(Meter("ml", "llm_large", "class", ""), 10_000_000),)})
-    one = Holding("ml", "llm_large", offer.family, offer.model, 1, offer.rating_micro)
+    one = Holding("ml", "llm_large", offer.family, offer.model, PARTS, offer.rating_micro)
     admitted = 0
     while quotas.exceeded(one) is None:
         quotas.add(one)

@@ -32,6 +32,7 @@ terms = st.builds(
     devices=st.integers(1, 4_000),
     parts=st.integers(1, 1_000_000),
     charged_micro=st.integers(1, 5_000_000),
+    charged_parts=st.none() | st.integers(1, 1_000_000),
 )
 
 

@@ -11,13 +11,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from quintal import pricing
 from quintal.contracts.documents import (
     AcceleratorModelSpec,
     AcceleratorNeed,
     Alternative,
+    CardGroup,
     Catalog,
     GangMember,
     NodeNeed,
@@ -29,15 +30,18 @@ from quintal.contracts.message import Refusal
 from quintal.contracts.placement import PlaceAsk
 from quintal.errors import Code, Owner
 from quintal.names import meant
-from quintal.units import MS_PER_HOUR, PARTS
-from quintal_placer import software
-from quintal_placer.engine.asks import Arrangement, Ask, Objective, Offer, Option
+from quintal.units import MS_PER_HOUR, PARTS, parse_bytes
+from quintal_placer import legal, software
+from quintal_placer.engine.asks import Arrangement, Ask, Group, Objective, Offer, Option, Share
 from quintal_placer.software import Software
 
 _NANO = 10**9
 
 KEPT_MAX: Final = 10_000
 """Answers kept of each sort; whoever asks for ever new things only empties the shelf."""
+
+FAULTS_MAX: Final = 8
+"""Told in words; all of them are in the details."""
 
 OFFERS_MAX: Final = 1_000
 """Needs whose models are kept: each holds a sentence for every model that will not do."""
@@ -57,6 +61,16 @@ class Terms:
     image: str
 
 
+class Offers(NamedTuple):
+    """Models for one need, and why the others are none."""
+
+    offers: tuple[Offer, ...]
+    excluded: tuple[tuple[str, str], ...]
+    """(model, why) of all others."""
+    illegal: tuple[str, ...] = ()
+    """Of these, why models that would do are not had in such a part or number."""
+
+
 @dataclass(slots=True)
 class Market:
     """A catalog between two price instants."""
@@ -64,10 +78,10 @@ class Market:
     catalog: Catalog
     from_ms: int
     until_ms: int | None
-    _offers: dict[tuple[object, ...], tuple[tuple[Offer, ...], tuple[tuple[str, str], ...]]]
+    _offers: dict[tuple[object, ...], Offers]
     by_name: dict[str, str] = field(default_factory=dict)
     _software: Software | None = None
-    _made: dict[tuple[str, str, str, str], Offer | None] = field(default_factory=dict)
+    _made: dict[tuple[str, str, str, str, str], Offer | None] = field(default_factory=dict)
     _hours: dict[pricing.Terms, tuple[pricing.Charge, ...]] = field(default_factory=dict)
     _priced: frozenset[str] = frozenset()
     """Tenants with a price of their own: to all others the same offers are made."""
@@ -103,7 +117,7 @@ class Market:
 
     def offers(
         self, needs: tuple[AcceleratorNeed, ...], workload_class: str, precision: str, tenant: str
-    ) -> tuple[tuple[Offer, ...], tuple[tuple[str, str], ...]]:
+    ) -> Offers:
         """Models that meet all needs and are rated in the class; and why the others do not."""
         whose = tenant if self.prices(tenant) else ""
         key = (needs, workload_class, precision, whose)
@@ -116,26 +130,64 @@ class Market:
 
     def _look(
         self, needs: tuple[AcceleratorNeed, ...], workload_class: str, precision: str, tenant: str
-    ) -> tuple[tuple[Offer, ...], tuple[tuple[str, str], ...]]:
+    ) -> Offers:
         offers: list[Offer] = []
         excluded: list[tuple[str, str]] = []
+        illegal: list[str] = []
+        cut = cut_need(needs)
         ranks = {m: i for need in needs for i, m in enumerate(need.models)}
         for name, spec in sorted(self.catalog.models.items()):
-            missing = next((why for need in needs if (why := lacks(name, spec, need))), "")
-            offer = None if missing else self._offer(name, workload_class, precision, tenant)
+            missing = next((why for need in needs if (why := lacks(name, spec, need, cut))), "")
+            if not missing and (missing := legal.illegal_part(name, spec, cut)):
+                illegal.append(missing)
+            offer = None
+            if not missing:
+                key = (name, workload_class, precision, tenant, cut.partition)
+                offer = self._offer(key)
+                if offer is not None and cut.share is not None:
+                    offer = replace(offer, legal_counts=())
             if offer is None:
                 excluded.append((name, missing or f"unrated in {workload_class}"))
             else:
                 rank = ranks.get(name, 0)
                 offers.append(replace(offer, rank=rank) if rank else offer)
-        return tuple(offers), tuple(excluded)
+        return Offers(tuple(offers), tuple(excluded), tuple(illegal))
 
-    def _offer(self, name: str, workload_class: str, precision: str, tenant: str) -> Offer | None:
+    def _offer(self, key: tuple[str, str, str, str, str]) -> Offer | None:
         """What this model delivers and costs, whoever asks for it and why; none if unrated."""
-        key = (name, workload_class, precision, tenant)
         if key not in self._made:
-            self._made[key] = self._make(name, workload_class, precision, tenant)
+            *whole, partition = key
+            self._made[key] = self._slice(*key) if partition else self._make(*whole)
         return self._made[key]
+
+    def _slice(
+        self, name: str, workload_class: str, precision: str, tenant: str, partition: str
+    ) -> Offer | None:
+        """A partition: by its own model's rating, or as that part of its parent's."""
+        whole = self._offer((name, workload_class, precision, tenant, ""))
+        profile = legal.partition_of(self.catalog.models[name], partition)
+        assert profile is not None
+        parts = profile.parts
+        if profile.model is None:
+            if whole is None:
+                return None
+            price = whole.price_nano
+            return replace(
+                whole, parts=parts, charged=parts, provenance="derived", legal_counts=(),
+                most=profile.count_max,
+                price_nano=None if price is None else price * parts // PARTS,
+            )  # fmt: skip
+        spec = self.catalog.models[name]
+        rating = self.catalog.rating(profile.model, workload_class, precision)
+        if rating is None:
+            return None
+        return Offer(
+            model=name, family=spec.family, kind=spec.kind, rating_micro=rating.micro,
+            rating_version=rating.version, provenance=rating.provenance,
+            most=profile.count_max,
+            price_nano=self._price(name, rating.micro, workload_class, tenant, (parts, PARTS)),
+            milliwatts=self._milliwatts(name, workload_class), parts=parts,
+        )  # fmt: skip
 
     def _make(self, name: str, workload_class: str, precision: str, tenant: str) -> Offer | None:
         spec = self.catalog.models[name]
@@ -171,8 +223,15 @@ class Market:
         ]
         return sorted(over) if len(over) == len(charges) else []
 
-    def _price(self, model: str, micro: int, workload_class: str, tenant: str) -> int | None:
-        terms = pricing.Terms(tenant, "", "", model, workload_class, 1, PARTS, micro)
+    def _price(
+        self,
+        model: str,
+        micro: int,
+        workload_class: str,
+        tenant: str,
+        parts: tuple[int, int] = (PARTS, PARTS),
+    ) -> int | None:
+        terms = pricing.Terms(tenant, "", "", model, workload_class, 1, parts[0], micro, parts[1])
         charges = self._charges(terms)
         if any(charge.price is None for charge in charges):
             return None
@@ -202,8 +261,22 @@ class Market:
         return total, currency
 
 
-def lacks(name: str, spec: AcceleratorModelSpec, need: AcceleratorNeed) -> str:
-    """What a model lacks for a need, in words; empty if it meets it."""
+def cut_need(needs: Iterable[AcceleratorNeed]) -> AcceleratorNeed:
+    """The last of these that says in which part or shape the cards are to be had."""
+    cut = AcceleratorNeed()
+    for need in needs:
+        if need.share is not None or need.partition or need.shape:
+            cut = need
+    return cut
+
+
+def lacks(
+    name: str, spec: AcceleratorModelSpec, need: AcceleratorNeed, cut: AcceleratorNeed
+) -> str:
+    """What a model lacks for a need, in words; empty if it meets it.
+
+    Where a partition is asked for, its memory counts, and not its card's.
+    """
     if spec.kind != need.kind:
         return f"{name}: not of kind {need.kind}"
     if need.models and name not in need.models:
@@ -213,9 +286,11 @@ def lacks(name: str, spec: AcceleratorModelSpec, need: AcceleratorNeed) -> str:
     if need.vendors and spec.vendor not in need.vendors:
         return f"{name}: another vendor was asked for"
     low, high = _range(need.memory)
-    if spec.memory_bytes < low:
+    profile = legal.partition_of(spec, cut.partition) if cut.partition else None
+    memory_bytes = profile.memory_bytes if profile else spec.memory_bytes
+    if memory_bytes < low:
         return f"{name}: less memory than {need.memory}"
-    if high is not None and spec.memory_bytes > high:
+    if high is not None and memory_bytes > high:
         return f"{name}: more memory than {need.memory}"
     missing = [feature for feature in need.features if feature not in spec.features]
     return f"{name}: without {', '.join(missing[:3])}" if missing else ""
@@ -336,7 +411,12 @@ def _faults(
         faults.append(
             f"priority {ask.priority}: there is {', '.join(catalog.priorities) or 'none'}"
         )
-    needs = [ask.accelerator, *(option.accelerator for option in ask.alternatives)]
+    groups = (*ask.groups, *(group for option in ask.alternatives for group in option.groups))
+    needs = [
+        ask.accelerator,
+        *(option.accelerator for option in ask.alternatives),
+        *(group.accelerator for group in groups),
+    ]
     faults += [
         f"model {model}: no such model{meant(model, catalog.models)}"
         for need in needs
@@ -357,6 +437,7 @@ def _faults(
             faults.append(
                 f"class {ask.workload_class}: profile {ask.profile} is of {profile.workload_class}"
             )
+        faults += _other_cut(ask, profile)
         for cards, nodes in _counts(ask):
             faults += _out_of("cards", cards, profile.cards)
             faults += _out_of("nodes", nodes, profile.nodes)
@@ -384,7 +465,23 @@ def _counts(ask: PlaceAsk) -> Iterator[tuple[int | None, int | None]]:
             yield from ((member.cards, None) for member in one.members)
             yield None, sum(member.nodes for member in one.members)
         else:
-            yield one.cards, one.nodes
+            cards = one.cards if one.cards is None else one.cards + _beside(one.groups)
+            yield cards, one.nodes
+
+
+def _beside(groups: tuple[CardGroup, ...]) -> int:
+    return sum(group.cards for group in groups)
+
+
+def _other_cut(ask: PlaceAsk, profile: ProfileSpec) -> list[str]:
+    """A profile that sells a part of a card sells no other part under its name."""
+    sold, need = profile.accelerator, ask.accelerator
+    if need is None or not (sold.share or sold.partition):
+        return []
+    if (need.share, need.partition) in {(None, ""), (sold.share, sold.partition)}:
+        return []
+    part = sold.partition or (f"{sold.share.compute_milli} milli" if sold.share else "")
+    return [f"accelerator: profile {ask.profile} gives {part} of a card, and no other part"]
 
 
 def _out_of(what: str, count: int | None, text: str) -> list[str]:
@@ -407,16 +504,28 @@ def _options(
         )
     base = (profile.accelerator,) if profile else ()
     options = []
+    illegal: list[str] = []
     for alternative in _alternatives(market.catalog, ask, profile):
-        needs = (*base, alternative.accelerator)
-        precision = next((n.precision for n in reversed(needs) if n.precision), "")
-        offers, excluded = market.offers(needs, workload_class, precision, tenant)
         members = gang_members(alternative.members)
+        named = (alternative.accelerator, *(g.accelerator for g in alternative.groups))
+        precision = next((n.precision for n in reversed((*base, *named)) if n.precision), "")
+        cards = members[0][0] if members else alternative.cards
+        nodes = sum(nodes for _, nodes in members) or alternative.nodes
+        own, *beside = (
+            _group(market, (*base, need), (cards, nodes), (workload_class, precision, tenant))
+            for need, cards in zip(
+                named, (cards, *(g.cards for g in alternative.groups)), strict=True
+            )
+        )
+        illegal += [why for group, told in (own, *beside) if not group.offers for why in told]
         options.append(
             Option(
-                offers=offers,
-                cards=members[0][0] if members else alternative.cards,
-                nodes=sum(nodes for _, nodes in members) or alternative.nodes,
+                offers=own[0].offers if all(group.offers for group, _ in beside) else (),
+                cards=own[0].cards,
+                share=own[0].share,
+                partition=own[0].partition,
+                beside=tuple(group for group, _ in beside),
+                nodes=nodes,
                 members=members if len(members) > 1 else (),
                 mixed=alternative.mixed,
                 arrangement=arrangement(ask, profile, alternative),
@@ -424,12 +533,58 @@ def _options(
                 image=alternative.image,
                 args=alternative.args,
                 precision=precision,
-                excluded=excluded,
+                excluded=own[0].excluded,
             )
         )
     if any(option.offers for option in options):
         return tuple(options)
-    unrated = [why for option in options for _, why in option.excluded if why.startswith("unrated")]
+    return _no_offer(options, illegal, workload_class)
+
+
+def _group(
+    market: Market,
+    needs: tuple[AcceleratorNeed, ...],
+    counts: tuple[int, int],
+    what: tuple[str, str, str],
+) -> tuple[Group, tuple[str, ...]]:
+    """One group as the engine is asked for it, and why models are not had so."""
+    cards, nodes = counts
+    offers, excluded, illegal = market.offers(needs, *what)
+    cut = cut_need(needs)
+    if cut.shape or any(o.legal_counts and cards not in o.legal_counts for o in offers):
+        models = market.catalog.models
+        told = {
+            offer.model: why
+            for offer in offers
+            if (why := legal.illegal_count(offer.model, models[offer.model], cut, cards, nodes))
+        }
+        offers = tuple(offer for offer in offers if offer.model not in told)
+        excluded, illegal = (*excluded, *told.items()), (*illegal, *told.values())
+    return Group(offers, cards, _share(cut), _profile_name(market, cut), excluded), illegal
+
+
+def _share(cut: AcceleratorNeed) -> Share | None:
+    share = cut.share
+    if share is None or share.compute_milli == 1000:  # noqa: PLR2004 - the whole card
+        return None
+    return Share(share.compute_milli * 1000, parse_bytes(share.memory) if share.memory else 0)
+
+
+def _profile_name(market: Market, cut: AcceleratorNeed) -> str:
+    """The partition as the catalog spells it."""
+    if not cut.partition:
+        return ""
+    found = (legal.partition_of(spec, cut.partition) for spec in market.catalog.models.values())
+    return next((profile.name for profile in found if profile is not None), cut.partition)
+
+
+def _no_offer(options: list[Option], illegal: list[str], workload_class: str) -> Refusal:
+    """No model will do: because of how it is to be had, or unrated, or no such model at all."""
+    if illegal:
+        faults = list(dict.fromkeys(illegal))
+        return _refuse(Code.INVALID_REQUEST, "; ".join(faults[:FAULTS_MAX]), faults=faults)
+    groups = (group for option in options for group in option.groups if not group.offers)
+    unrated = [why for group in groups for _, why in group.excluded if why.startswith("unrated")]
     if unrated:
         return _refuse(
             Code.UNRATED,
@@ -462,7 +617,9 @@ def _alternatives(
     nodes = ask.nodes or (max(1, count_range(profile.nodes)[0]) if profile else 1)
     kind = profile.accelerator.kind if profile else "accelerator"
     need = ask.accelerator or AcceleratorNeed(kind=kind)
-    return (Alternative(accelerator=need, cards=cards, nodes=nodes, mixed=ask.mixed),)
+    return (
+        Alternative(accelerator=need, cards=cards, nodes=nodes, mixed=ask.mixed, groups=ask.groups),
+    )
 
 
 def gang_members(members: Sequence[GangMember]) -> tuple[tuple[int, int], ...]:

@@ -6,6 +6,7 @@ Telemetry never comes here: readings can change no allocation.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TypedDict
 from weakref import WeakKeyDictionary
 
 from quintal import identity
@@ -97,21 +98,21 @@ def _device_records(
     name = inventory.node
     model, pool = _resolve(state.catalog, inventory, raw)
     known = node.devices.get(raw.uuid) if node else None
-    smallest, facts = cut(state.catalog, raw, model, known)
+    its = cut(state.catalog, raw, model, known)
     if known is None:
         yield ledger.DeviceAppeared(
             at_ms=at_ms, node=name, device=raw, model=model, pool=pool,
-            smallest_parts=smallest, partitions=facts,
+            **its,
         )  # fmt: skip
         yield from _duplicates(state, name, raw.uuid, at_ms)
         return
     before = state.raw[name, raw.uuid]
     health = {"health": before.health, "health_reason": before.health_reason}
-    same = before == raw.model_copy(update=health) and _same(known, (model, pool, smallest, facts))
+    same = before == raw.model_copy(update=health) and _same(known, model, pool, its)
     if not same:
         yield ledger.DeviceChanged(
             at_ms=at_ms, node=name, device=raw, model=model, pool=pool,
-            smallest_parts=smallest, partitions=facts,
+            **its,
         )  # fmt: skip
     elif (before.health, before.health_reason) != (raw.health, raw.health_reason):
         yield ledger.DeviceHealthChanged(
@@ -119,10 +120,16 @@ def _device_records(
         )
 
 
-def cut(
-    catalog: Catalog, raw: RawDevice, model: str | None, known: Device | None
-) -> tuple[int, tuple[ledger.PartitionFact, ...]]:
-    """The smallest legal share of the device, and its partitions.
+class CutFacts(TypedDict):
+    """The fields of `ledger.Cut`."""
+
+    smallest_parts: int
+    together: int
+    partitions: tuple[ledger.PartitionFact, ...]
+
+
+def cut(catalog: Catalog, raw: RawDevice, model: str | None, known: Device | None) -> CutFacts:
+    """How the device is had apart: its smallest legal share, its set, its partitions.
 
     A partition that a lease holds stays what it was when it was granted, also where its agent
     reports it no more; the others share what that leaves of the whole. One that no document
@@ -130,8 +137,9 @@ def cut(
     """
     spec = catalog.models.get(model or "")
     smallest = spec.shares.smallest_milli * 1000 if spec and spec.shares else PARTS
+    together = spec.together if spec else 1
     if not raw.partitions and (known is None or not known.partitions):
-        return smallest, ()
+        return {"smallest_parts": smallest, "together": together, "partitions": ()}
     kept = {p.uuid: p for p in (known.partitions or {}).values() if p.holder} if known else {}
     reported = {part.uuid for part in raw.partitions}
     facts = [partition_fact(p, missing=p.uuid not in reported) for p in kept.values()]
@@ -150,7 +158,8 @@ def cut(
                 index=part.index,
             )
         )
-    return smallest, tuple(sorted(facts, key=lambda fact: fact.uuid))
+    ordered = tuple(sorted(facts, key=lambda fact: fact.uuid))
+    return {"smallest_parts": smallest, "together": together, "partitions": ordered}
 
 
 def partition_fact(partition: Partition, *, missing: bool) -> ledger.PartitionFact:
@@ -165,16 +174,19 @@ def partition_fact(partition: Partition, *, missing: bool) -> ledger.PartitionFa
     )
 
 
-def cut_of(device: Device) -> tuple[ledger.PartitionFact, ...]:
-    """The device's partitions as the ledger names them, in the order of their uuids."""
+def cut_facts(device: Device) -> CutFacts:
+    """How the device is had apart, as the ledger names it."""
     cuts: Mapping[str, Partition] = device.partitions or {}
-    return tuple(partition_fact(p, missing=p.missing) for _, p in sorted(cuts.items()))
+    return {
+        "smallest_parts": device.smallest_parts,
+        "together": device.together,
+        "partitions": tuple(partition_fact(p, missing=p.missing) for _, p in sorted(cuts.items())),
+    }
 
 
-def _same(
-    device: Device, now: tuple[str | None, str, int, tuple[ledger.PartitionFact, ...]]
-) -> bool:
-    return (device.model, device.pool, device.smallest_parts, cut_of(device)) == now
+def _same(device: Device, model: str | None, pool: str, its: CutFacts) -> bool:
+    known: CutFacts = cut_facts(device)
+    return (device.model, device.pool) == (model, pool) and known == its
 
 
 def duplicate_records(state: PlacerState, name: str, at_ms: int) -> list[ledger.AnyRecord]:
@@ -250,8 +262,8 @@ def adoption_records(state: PlacerState, catalog: Catalog, at_ms: int) -> list[l
     for (node, uuid), raw in sorted(state.raw.items()):
         device = state.fleet.nodes[node].devices[uuid]
         model, pool = _resolve(catalog, state.facts[node], raw)
-        smallest, facts = cut(catalog, raw, model, device)
-        if not _same(device, (model, pool, smallest, facts)):
+        its = cut(catalog, raw, model, device)
+        if not _same(device, model, pool, its):
             records.append(
                 ledger.DeviceResolved(
                     at_ms=at_ms,
@@ -259,8 +271,7 @@ def adoption_records(state: PlacerState, catalog: Catalog, at_ms: int) -> list[l
                     uuid=uuid,
                     model=model,
                     pool=pool,
-                    smallest_parts=smallest,
-                    partitions=facts,
+                    **its,
                 )
             )
     return records

@@ -24,7 +24,7 @@ from quintal.contracts import ledger
 from quintal.contracts.streams import SNAPSHOT_BUCKET
 from quintal.errors import BusUnavailable
 from quintal_placer.engine.leases import State
-from quintal_placer.facts import cut_of
+from quintal_placer.facts import cut_facts
 from quintal_placer.state import Lease, PlacerState
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ def records_of(state: PlacerState) -> Iterator[ledger.AnyRecord]:
             raw = state.raw[name, uuid]
             yield ledger.DeviceAppeared(
                 at_ms=fact.at_ms, node=name, device=raw, model=device.model, pool=device.pool,
-                smallest_parts=device.smallest_parts, partitions=cut_of(device),
+                **cut_facts(device),
             )  # fmt: skip
             if device.disputed:
                 yield ledger.DisputeChanged(

@@ -252,6 +252,7 @@ class PlacerState:
             disputed=known.disputed if known else "",
             foreign_bytes=raw.foreign_bytes,
             smallest_parts=record.smallest_parts,
+            together=record.together,
             partitions=_partitions(record),
         )
         self._held_again(node.devices[raw.uuid])
@@ -284,7 +285,7 @@ class PlacerState:
     def _device_resolved(self, record: ledger.DeviceResolved) -> None:
         device = self.fleet.nodes[record.node].devices[record.uuid]
         device.model, device.pool = record.model, record.pool
-        device.smallest_parts = record.smallest_parts
+        device.smallest_parts, device.together = record.smallest_parts, record.together
         device.holder = device.shares = None
         device.partitions = _partitions(record)
         self._held_again(device)

@@ -115,11 +115,11 @@ def terms_of(lease: Lease) -> list[pricing.Terms]:
     """What the lease's price depends on, a line per pool and model."""
     granted = lease.granted
     assert granted is not None
-    counts: dict[tuple[str, str, int, int], int] = {}
+    counts: dict[tuple[str, str, int, int, int | None], int] = {}
     nominal = granted.nominal_micro if granted.billing == "nominal" else None
     for device in lease.devices:
         micro = device.rating_micro if nominal is None else nominal
-        key = (device.pool, device.model, micro, device.parts)
+        key = (device.pool, device.model, micro, device.parts, device.charged_parts)
         counts[key] = counts.get(key, 0) + 1
     return [
         pricing.Terms(
@@ -131,8 +131,9 @@ def terms_of(lease: Lease) -> list[pricing.Terms]:
             devices=devices,
             parts=parts,
             charged_micro=micro,
+            charged_parts=charged,
         )
-        for (pool, model, micro, parts), devices in counts.items()
+        for (pool, model, micro, parts, charged), devices in counts.items()
     ]
 
 

@@ -92,6 +92,8 @@ class Device:
     """By uuid; none where it is not cut."""
     smallest_parts: int = PARTS
     """The smallest legal share; the whole where it is not shared."""
+    together: int = 1
+    """So many with neighbouring indexes are one card, and are not given apart."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -183,6 +185,21 @@ class Device:
 
 FOREIGN_BYTES_MAX = 512 * 2**20
 """A driver's own housekeeping stays below this; what is above is somebody's work."""
+
+
+def in_whole_sets(free: list[Device]) -> list[Device]:
+    """Those of these whose card is free with all of its devices: half a card is no card."""
+    if all(device.together == 1 for device in free):
+        return free
+    counts: dict[tuple[str | None, str, int], int] = {}
+    for device in free:
+        key = (device.model, device.pool, device.index // device.together)
+        counts[key] = counts.get(key, 0) + 1
+    return [
+        device
+        for device in free
+        if counts[device.model, device.pool, device.index // device.together] == device.together
+    ]
 
 
 @dataclass(slots=True)

@@ -30,6 +30,7 @@ from quintal_placer.engine.devices import (
     Shelf,
     Slot,
     StackClass,
+    in_whole_sets,
 )
 from quintal_placer.engine.domains import Domains, Indexes, Sort
 from quintal_placer.engine.lay import signature
@@ -54,6 +55,8 @@ def _sort_of(node: Node) -> _Sort:
             device.model or "", device.model is None, device.pool, device.kind, device.usable,
             bool(device.disputed), device.foreign_bytes > FOREIGN_BYTES_MAX,
             _profiles(device.partitions.values()) if device.partitions else "",
+            device.memory_bytes or 0, device.smallest_parts,
+            device.index // device.together if device.together > 1 else -1,
         )  # fmt: skip
         kinds[kind] = kinds.get(kind, 0) + 1
         if device.holder is None:
@@ -303,6 +306,7 @@ class Fleet:
         """What of the node is free, by shelf; into `slots` go the devices that are shared."""
         whole: dict[tuple[str, str], int] = {}
         counts: dict[Shelf, int] = {}
+        joint: list[Device] = []
         stack = self._stacks[node.name]
         for device in node.devices.values():
             if device.holder is not None or not device.usable or not self._core_free(node, device):
@@ -316,8 +320,13 @@ class Fleet:
                 for partition in device.free_partitions():
                     cut = Shelf(*kind, stack, partition=partition.profile)
                     counts[cut] = counts.get(cut, 0) + 1
+            elif device.together > 1:
+                joint.append(device)
             else:
                 whole[kind] = whole.get(kind, 0) + 1
+        for device in in_whole_sets(joint):
+            kind = (device.pool, device.model or "")
+            whole[kind] = whole.get(kind, 0) + 1
         for kind, count in whole.items():
             counts[Shelf(*kind, stack)] = count
         return counts
@@ -395,7 +404,7 @@ class Fleet:
             and self._core_free(node, device)
         ]
         found.sort(key=lambda device: (device.index, device.uuid))
-        return found
+        return in_whole_sets(found) if found and found[0].together > 1 else found
 
     def domains(self, sort: Sort) -> Domains:
         """The index for requests that say how their cards must lie; kept from the first on."""

@@ -10,8 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from quintal_placer.engine.asks import Ask, Offer, Option
-from quintal_placer.engine.fleet import FOREIGN_BYTES_MAX, Device, Fleet, Node, Shelf
+from quintal_placer.engine import supply
+from quintal_placer.engine.asks import Ask, Group, Offer, Option
+from quintal_placer.engine.devices import (
+    FOREIGN_BYTES_MAX,
+    Device,
+    Node,
+    Shelf,
+    in_whole_sets,
+)
+from quintal_placer.engine.fleet import Fleet
 from quintal_placer.engine.lay import most
 from quintal_placer.engine.placing import inside, tolerates
 from quintal_placer.engine.rooms import Key, Rooms
@@ -70,6 +78,10 @@ _OUTSIDE = "outside the request's constraints"
 _FREE_STEP = 11
 _FREE = "free, but too few such nodes for the gang"
 _LEFT = "free, but left to requests that came before and wait for it"
+_TOO_FEW = "too few cards on one node"
+_CUT = "its cards are cut into partitions: an operator can make them whole"
+_CUT_OTHERWISE = "its cards are not cut so: an operator can cut them anew"
+_CUT_HELD = "its cards are cut otherwise, and held"
 
 _STACK = ("stack_blocked", "stack_unknown")
 """A node with such a finding could serve once its software, or what is known of it, is another."""
@@ -82,6 +94,7 @@ _CONFIGURATION = (
     "disputed",
     "foreign_use",
     "unrated",
+    "partition_mode",
 )
 _NEVER = "never_fits"
 
@@ -166,6 +179,7 @@ _MESSAGES = {
     "stack_blocked": "the software of what would fit does not do",
     "stack_unknown": "nobody says that the software of what would fit does",
     "no_capacity": "what would do is held by others",
+    "partition_mode": "enough is there, but cut otherwise",
     "fragmented": "enough is free in sum, but not together on one node",
     "cordoned": "what would fit is cordoned",
     "tainted": "what would fit is tainted, and the request does not tolerate it",
@@ -267,21 +281,35 @@ def _findings(node: Node, ask: Ask, barred: str) -> Iterator[tuple[Key, _Finding
     """One finding per option, model and pool that the node has; one if it has none at all."""
     told = False
     for place, option in enumerate(ask.options):
-        offers = {offer.model: offer for offer in option.offers}
-        pools = {
-            (device.model, device.pool)
-            for device in node.devices.values()
-            if device.model in offers
-        }
-        for model, pool in sorted((model or "", pool) for model, pool in pools):
+        own, *others = option.groups
+        for offer, pool in _homes(node, own):
             told = True
-            shelf = Shelf(pool, model, node.stack)
-            finding = _finding(node, ask, option, offers[model], shelf)
+            shelf = Shelf(pool, offer.model, node.stack)
+            finding = _finding(node, ask, (option, own), offer, shelf)
+            for group in others:
+                beside = _best(node, ask, option, group)
+                finding = beside if beside.step < finding.step else finding
             if barred and finding.message == _FREE:
                 finding = replace(finding, code=barred, message="it would fit, but for a cap")
-            yield (place, model, pool), finding
+            yield (place, offer.model, pool), finding
     if not told:
         yield (0, "", ""), _Finding(0, _NEVER, _no_model(node, ask), "")
+
+
+def _homes(node: Node, group: Group) -> list[tuple[Offer, str]]:
+    offers = {offer.model: offer for offer in group.offers}
+    pools = {(d.model or "", d.pool) for d in node.devices.values() if d.model in offers}
+    return [(offers[model], pool) for model, pool in sorted(pools)]
+
+
+def _best(node: Node, ask: Ask, option: Option, group: Group) -> _Finding:
+    """How near the node comes to a group that is to lie beside the first."""
+    found = [
+        _finding(node, ask, (option, group), offer, Shelf(pool, offer.model, node.stack))
+        for offer, pool in _homes(node, group)
+    ]
+    nothing = _Finding(0, _NEVER, "the node has none of what is asked beside", "")
+    return max(found, key=lambda finding: finding.step, default=nothing)
 
 
 def _no_model(node: Node, ask: Ask) -> str:
@@ -297,15 +325,18 @@ def _no_model(node: Node, ask: Ask) -> str:
 
 
 def _finding(  # noqa: C901, PLR0911, PLR0912 - a list of cases, each a line
-    node: Node, ask: Ask, option: Option, offer: Offer, shelf: Shelf
+    node: Node, ask: Ask, what: tuple[Option, Group], offer: Offer, shelf: Shelf
 ) -> _Finding:
     """The last thing between this node and a grant of this model, from the most lasting on."""
+    option, group = what
     its = [d for d in node.devices.values() if d.model == offer.model and d.pool == shelf.pool]
     usable = [d for d in its if d.usable]
-    free = sum(d.holder is None for d in usable)
-    room = _room(node, option, its)
-    room_now = _room(node, option, [d for d in usable if d.holder is None])
-    fits = _room(node, option, [d for d in its if d.holder is None]) >= option.least
+    least = option.least if option.plain else group.cards
+    free = supply.now(group, usable)
+    ever = supply.ever(group, its)
+    room_now = _room(node, option, group, usable, free=True)
+    fits = _room(node, option, group, its, free=True) >= least
+    room = _lying(node, option, its) if _whole(group) else max(ever, offer.most * len(its))
 
     def never(step: int, message: str) -> _Finding:
         return _Finding(step, _NEVER, message, shelf.pool)
@@ -321,9 +352,9 @@ def _finding(  # noqa: C901, PLR0911, PLR0912 - a list of cases, each a line
     if offer.legal_counts and any(n not in offer.legal_counts for n, _ in option.seats):
         legal = ", ".join(map(str, offer.legal_counts))
         return never(3, f"{offer.model} is granted by {legal} only")
-    if len(its) < option.least:
-        return never(4, "too few cards on one node")
-    if room < option.least:
+    if (len(its) if _whole(group) else room) < least:
+        return never(4, _TOO_FEW)
+    if room < least:
         return never(4, _apart(node, option))
     if node.network_mbits < ask.network_mbits:
         return never(5, f"no interface of {ask.network_mbits} Mbit/s")
@@ -337,24 +368,44 @@ def _finding(  # noqa: C901, PLR0911, PLR0912 - a list of cases, each a line
         return now(7, "cordoned", "cordoned")
     if not tolerates(ask, shelf):
         return now(8, "tainted", "tainted")
-    if _room(node, option, usable) < option.least:
+    if _room(node, option, group, usable, free=False) < least <= ever:
         return _unusable(now, [d for d in its if not d.usable])
     fits = False
-    if room_now >= option.least:
+    if room_now >= least:
         beside = _LEFT if (shelf.pool, offer.model) in ask.left else _beside(node, ask)
         # Cards beside which no CPU is left are not free to this ask, and no part of a sum.
         if beside != _FREE:
             free = room_now = 0
         return now(_FREE_STEP, "no_capacity", beside)
-    if free >= option.least:
+    if free + supply.cut_anew(group, usable, offer.most) >= least > free:
+        fits = True
+        return now(9, "partition_mode", _CUT_OTHERWISE if group.partition else _CUT)
+    if ever < least:
+        fits = True
+        return now(9, "partition_mode", _CUT_HELD)
+    if free >= least:
         return now(10, "fragmented", "enough free, but not lying as asked")
     if free:
         return now(10, "fragmented", "fewer free than asked")
     return now(9, "no_capacity", "held")
 
 
-def _room(node: Node, option: Option, devices: Sequence[Device]) -> int:
-    """Cards that one member could have of these: as many as lie as the request requires."""
+def _whole(group: Group) -> bool:
+    return group.share is None and not group.partition
+
+
+def _room(
+    node: Node, option: Option, group: Group, devices: Sequence[Device], *, free: bool
+) -> int:
+    """What one member could have of these, as they are cut: of whole cards, as many as lie so."""
+    if not _whole(group):
+        return supply.now(group, devices) if free else supply.ever(group, devices)
+    its = [d for d in devices if (d.whole if free else not d.partitions)]
+    return _lying(node, option, in_whole_sets(its))
+
+
+def _lying(node: Node, option: Option, devices: Sequence[Device]) -> int:
+    """Cards of these that lie together as the request requires."""
     needs = option.arrangement
     if needs is None or "required" not in {needs.island, needs.nic}:
         return len(devices)
