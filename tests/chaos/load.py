@@ -220,7 +220,7 @@ class Submitter:
                 verb=verb,
                 answer=code,
                 lease=lease,
-                expires_in_ms=answer.expires_in_ms if isinstance(answer, Lease) else 0,
+                expires_in_ms=(answer.expires_in_ms or 0) if isinstance(answer, Lease) else 0,
                 sequence=answer.sequence if isinstance(answer, Lease) else 0,
                 note=note,
             )
