@@ -17,6 +17,7 @@ never reads behind what it has seen, its own writes least of all.
 from __future__ import annotations
 
 import asyncio
+import base64
 import threading
 from collections.abc import Coroutine
 from typing import Any, Final, Self, TypeVar
@@ -195,6 +196,18 @@ class Client:
     async def snapshot(self) -> placement.Done:
         """Append a census and write a snapshot now."""
         return await self._ask(subjects.SNAPSHOT, placement.SnapshotAsk(), timeout_s=30)
+
+    async def saved_snapshot(self) -> tuple[int, bytes]:
+        """A snapshot with its catalog, whole, and its sequence; for `simulate --snapshot`."""
+        ask = placement.SnapshotPartAsk()
+        parts: list[bytes] = []
+        while True:
+            part = await self._ask(subjects.SNAPSHOT_PART, ask, timeout_s=30)
+            parts.append(base64.b64decode(part.data))
+            offset = part.offset + len(parts[-1])
+            if offset >= part.size or not parts[-1]:
+                return part.sequence, b"".join(parts)
+            ask = placement.SnapshotPartAsk(sequence=part.sequence, offset=offset)
 
     async def fleet(self, ask: placement.FleetAsk | None = None) -> placement.Fleet:
         """Nodes and devices, and what became of each."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,6 +14,7 @@ from pydantic import ValidationError
 from quintal.cli import render, session
 from quintal.cli.placement import duration_ms, pairs, show_lease
 from quintal.contracts.placement import AdoptAsk, ClearDisputeAsk, Done, TaintAsk
+from quintal.errors import SetupError
 
 Nodes = Annotated[list[str], typer.Argument(help="Node ids.")]
 Reason = Annotated[str, typer.Option("--reason", "-r", help="Kept in the ledger.")]
@@ -118,9 +120,21 @@ def end(lease: Annotated[str, typer.Argument(help="The lease's id.")], reason: R
     render.show(answer, line=f"{answer.lease} is {answer.state}")
 
 
-def snapshot() -> None:
+def snapshot(
+    save: Annotated[
+        Path | None, typer.Option(help="Also save it here, with its catalog, to replay it.")
+    ] = None,
+) -> None:
     """Append a census and write a snapshot now."""
     _done(session.ask(lambda client: client.snapshot()))
+    if save is None:
+        return
+    sequence, data = session.ask(lambda client: client.saved_snapshot())
+    try:
+        save.write_bytes(data)
+    except OSError as exc:
+        raise SetupError(f"{save} cannot be written") from exc
+    render.complain(f"{save}: {len(data)} bytes, as of ledger {sequence}")
 
 
 def _valid(kind: Any, **fields: Any) -> Any:

@@ -280,6 +280,11 @@ class Verdict(Answer):
     verdict: Literal["placed", "not_now", "never_fits", "refused"]
     lease: Lease | None = None
     refusal: Refusal | None = None
+    decision: str = ""
+    """The hash of the canonical decision: what a replay of a snapshot must come to as well."""
+    at_ms: int = 0
+    """The ledger's time of the decision."""
+    sequence: int = 0
 
 
 class Hint(Answer):
@@ -403,6 +408,28 @@ class FleetAsk(ReadAsk):
 
 class SnapshotAsk(Ask):
     """Append a census and write a snapshot now."""
+
+
+class SnapshotPartAsk(Ask):
+    """A piece of a snapshot with its catalog, to be saved as a file.
+
+    Without a sequence a new one is taken; the others of the same sequence follow by `offset`.
+    """
+
+    sequence: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    offset: Annotated[int, Field(ge=0, lt=2**63)] = 0
+
+
+class SnapshotPart(Answer):
+    """A piece of it; the last one ends at `size`."""
+
+    kind: Literal["snapshot_part"] = "snapshot_part"
+    sequence: int
+    offset: int
+    size: int
+    """Of the whole, in bytes."""
+    data: str
+    """Base64."""
 
 
 class Done(Answer):

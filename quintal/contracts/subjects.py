@@ -266,6 +266,10 @@ SNAPSHOT: Final = _request(
     "ops.{principal}.snapshot", placement.SnapshotAsk, placement.Done, _OPERATOR, _PLACER,
     "Append a census and write a snapshot now.",
 )  # fmt: skip
+SNAPSHOT_PART: Final = _request(
+    "ops.{principal}.snapshot_part", placement.SnapshotPartAsk, placement.SnapshotPart, _OPERATOR,
+    _PLACER, "A piece of a snapshot with its catalog, to be saved and replayed elsewhere.",
+)  # fmt: skip
 FLEET: Final = _request(
     "ops.{principal}.fleet", placement.FleetAsk, placement.Fleet, _OPERATOR, _PLACER,
     "Nodes and devices, and what became of each.",

@@ -10,6 +10,7 @@ from quintal.bus import Bus
 from quintal.clock import SystemClock
 from quintal.contracts import subjects
 from quintal.settings import environment
+from quintal_placer.bundles import Bundles
 from quintal_placer.handlers import Handlers
 from quintal_placer.lead import Placer
 from quintal_placer.ledger import Deposed
@@ -20,7 +21,9 @@ from quintal_placer.settings import load
 log = logging.getLogger(__name__)
 
 
-def table(handlers: Handlers, reads: ReadHandlers) -> tuple[tuple[object, object], ...]:
+def table(
+    handlers: Handlers, reads: ReadHandlers, bundles: Bundles
+) -> tuple[tuple[object, object], ...]:
     """Subject -> handler: everything outsiders can ask of the placer."""
     return (
         (subjects.PLACE, handlers.place),
@@ -41,6 +44,7 @@ def table(handlers: Handlers, reads: ReadHandlers) -> tuple[tuple[object, object
         (subjects.ADOPT, handlers.adopt),
         (subjects.END_ADOPTED, handlers.end),
         (subjects.SNAPSHOT, handlers.snapshot),
+        (subjects.SNAPSHOT_PART, bundles.part),
         (subjects.FLEET, reads.fleet),
         (subjects.CAPACITY, reads.capacity),
         (subjects.ALL_LEASES, reads.all_leases),
@@ -58,7 +62,8 @@ async def run(stop: asyncio.Event) -> int:
     ):
         placer = Placer(settings, back, SystemClock())
         limits = TenantLimits(settings.rate_per_s, settings.in_flight_max)
-        for request, handler in table(Handlers(placer, limits), ReadHandlers(placer, limits)):
+        writes, reads = Handlers(placer, limits), ReadHandlers(placer, limits)
+        for request, handler in table(writes, reads, Bundles(placer)):
             await front.serve(
                 request,  # type: ignore[arg-type]
                 handler,  # type: ignore[arg-type]

@@ -27,7 +27,7 @@ from quintal.contracts import ledger, placement, subjects
 from quintal.contracts.documents import Catalog
 from quintal.contracts.message import Message, Refusal
 from quintal.errors import BusUnavailable, QuintalError
-from quintal_placer import facts, keeping, sharing, snapshots
+from quintal_placer import facts, keeping, replay, sharing, snapshots
 from quintal_placer.agents import Agents
 from quintal_placer.announcer import Announcer
 from quintal_placer.asking import Market
@@ -263,6 +263,25 @@ class Placer:
         if not self._market.serves(self.state.catalog, now_ms):
             self._market = Market.at(self.state.catalog, now_ms)
         return make(self._instant(self._market, leads=False))
+
+    async def bundle(self) -> tuple[int, bytes] | None:
+        """A snapshot with its catalog, and its sequence; by a standby where there is one.
+
+        To write it down takes as long as it takes: where a standby lives the leader leaves it to
+        that one, and goes on deciding.
+        """
+        now_s = self._clock.monotonic_s()
+        if self.writer is None:
+            async with self._following:
+                await self._catch_up()
+                return self.position, replay.pack(self.state, self.position)
+        if self._readers.standbys_within(HEARD_S, now_s) or await self.confirm() is None:
+            return None
+        for _ in range(SNAPSHOT_TRIES):
+            if self.writer.idle:
+                return self.writer.sequence, replay.pack(self.state, self.writer.sequence)
+            await self.writer.barrier()
+        return None
 
     def _instant(self, market: Market, *, leads: bool) -> Instant:
         writer = self.writer

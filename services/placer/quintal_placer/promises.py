@@ -11,7 +11,7 @@ from quintal.contracts.documents import Budget
 from quintal.contracts.message import Refusal
 from quintal.contracts.placement import PlaceAsk
 from quintal.errors import Code, Owner
-from quintal_placer import budgets, operations, redaction
+from quintal_placer import budgets, operations, redaction, replay
 from quintal_placer.adoption import adoption_record
 from quintal_placer.agents import Agents
 from quintal_placer.announcer import Announcer
@@ -105,8 +105,14 @@ class Promises:
         """What `place` would say: the same code, and nothing is kept (law 11)."""
         self.queue.work(TRIES_BESIDE)
         decided = self.desk.decide(tenant, ask)
+        known = {
+            "decision": replay.hash_of(decided),
+            "at_ms": self.desk.writer.now_ms(),
+            "sequence": self.desk.writer.sequence,
+        }
         if isinstance(decided, Refusal):
-            return placement.Verdict(verdict=decided.verdict or "refused", refusal=decided)
+            verdict = placement.Verdict(verdict=decided.verdict or "refused", refusal=decided)
+            return verdict.model_copy(update=known)
         record = self.desk.record("dry-run", 0, tenant, ask, decided)
         lease = Lease(
             lease="dry-run",
@@ -119,7 +125,8 @@ class Promises:
             ttl_ms=record.ttl_ms,
             deadline_ms=record.deadline_ms,
         )
-        return placement.Verdict(verdict="placed", lease=self.desk.view(lease))
+        verdict = placement.Verdict(verdict="placed", lease=self.desk.view(lease))
+        return verdict.model_copy(update=known)
 
     async def _told(self, lease: Lease) -> Verdict:
         """What became of a request, once that is durable."""
