@@ -24,6 +24,7 @@ from quintal.errors import QuintalError
 from quintal.settings import Access
 from quintal_placer import snapshots
 from quintal_placer.desk import Desk
+from quintal_placer.engine.pieces import Piece
 from quintal_placer.explaining import Decided
 from quintal_placer.settings import Settings
 from quintal_placer.state import PlacerState
@@ -118,10 +119,16 @@ def canonical(decided: Decided | Refusal) -> str:
             "rating": [chosen.offer.rating_micro, chosen.offer.rating_version],
             "ttl_ms": terms.ttl_ms,
             "devices": [
-                [pick.node, device.uuid] for pick in chosen.picks for device in pick.devices
+                [pick.node, piece.device.uuid, piece.parts, _partition(piece)]
+                for pick in chosen.picks
+                for piece in pick.pieces
             ],
         }
     return json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def _partition(piece: Piece) -> str | None:
+    return piece.partition.uuid if piece.partition is not None else None
 
 
 def hash_of(decided: Decided | Refusal) -> str:
