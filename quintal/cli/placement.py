@@ -78,6 +78,9 @@ def place(
     wait: Annotated[
         str | None, typer.Option(help="Queue for at most this long instead of failing.")
     ] = None,
+    repairs: Annotated[
+        str | None, typer.Option(help="A lease: your gang that lost a node; its turn is yours.")
+    ] = None,
     project: Annotated[str | None, typer.Option(help="One of the tenant's projects.")] = None,
     label: Annotated[list[str] | None, typer.Option(help="key=value, at most 8")] = None,
     no_bind: Annotated[bool, typer.Option("--no-bind", help="The agent is not asked.")] = False,
@@ -112,6 +115,7 @@ def place(
         "ttl_ms": duration_ms(ttl) if ttl else None,
         "wait": {"mode": "queue", "deadline_ms": duration_ms(wait)} if wait else None,
         "bind": "none" if no_bind else None,
+        "repairs": repairs,
         "project": project,
         "labels": pairs(label) if label else None,
     }

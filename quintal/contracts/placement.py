@@ -93,6 +93,9 @@ class PlaceAsk(Ask):
     ttl_ms: Ttl | None = None
     wait: Wait = Field(default_factory=Wait)
     bind: Literal["wait", "none"] = "wait"
+    repairs: Word | None = None
+    """A lease of this tenant's, a gang that lost a node: its turn is this request's, and what it
+    held is kept for this request for a while."""
     project: Token | None = None
     labels: Annotated[dict[Word, Word], Field(max_length=8)] = Field(default_factory=dict)
     requester: Word = ""

@@ -226,9 +226,7 @@ def test_a_partition_that_no_document_knows_is_not_granted_and_counts_as_overhea
     assert isinstance(place.ask(**partition("3g.40gb")), Refusal)
 
 
-def test_case_e11_a_partition_that_no_model_has_is_refused_with_those_that_they_have() -> (
-    None
-):
+def test_case_e11_a_partition_that_no_model_has_is_refused_with_those_that_they_have() -> None:
     refused = site(card("n1")).refused(**partition("5g.50gb"))
     assert refused.code == "invalid_request"
     assert "1g.10gb, 2g.20gb" in refused.message

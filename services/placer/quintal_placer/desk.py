@@ -16,7 +16,7 @@ from quintal.contracts.message import Message, Refusal
 from quintal.contracts.placement import LeaseDevice, PlaceAsk
 from quintal.errors import Code, Owner
 from quintal.names import meant
-from quintal_placer import budgets, explaining, views
+from quintal_placer import budgets, explaining, repairing, views
 from quintal_placer.announcer import Announcer
 from quintal_placer.asking import Market, Terms
 from quintal_placer.backoff import Backoff
@@ -102,7 +102,7 @@ class Desk:
         stands behind those who wait, but for one that had its turn (`in_turn`) and only needs
         another place.
         """
-        turn = None if in_turn else self.waiting.turn_now(ask)
+        turn = None if in_turn else self.waiting.turn_now(tenant, ask)
         decided = self._decided(tenant, ask, avoid, apart=apart, turn=turn)
         self._explain(tenant, ask, decided)
         return decided
@@ -117,7 +117,7 @@ class Desk:
 
     def evaluate(self, tenant: str, ask: PlaceAsk) -> Decided | Refusal:
         """The same decision, kept nowhere; where nothing is chosen, nobody asks why."""
-        turn = self.waiting.turn_now(ask)
+        turn = self.waiting.turn_now(tenant, ask)
         return self._decided(tenant, ask, frozenset(), turn=turn, reasons=False)
 
     def _decided(
@@ -144,10 +144,14 @@ class Desk:
             return self.no_quota(tenant, terms.workload_class)
         if isinstance(shaped, Refusal):
             return shaped
+        if ask.repairs is not None and (why := repairing.fault(self.state, tenant, ask, shaped)):
+            return Refusal(code=Code.INVALID_REQUEST, message=why, details={"faults": [why]})
+        at_ms = self.writer.now_ms()
+        kept = repairing.kept(self.state, tenant, turn, at_ms)
         engine_ask = replace(
             shaped,
             tenant=tenant,
-            avoid=avoid | self.backoff.avoided(self.writer.now_ms()),
+            avoid=avoid | self.backoff.avoided(at_ms) | kept,
             micro_max=self._micro_max(tenant, shaped, terms.ttl_ms, apart),
         )
         engine_ask, outcome = self.waiting.decide(engine_ask, self.market, turn)
@@ -155,7 +159,7 @@ class Desk:
             return engine_ask, terms, outcome
         if not reasons:
             return Refusal(code=Code.NO_CAPACITY, message="not now")
-        return self._not_chosen(engine_ask, terms, outcome)
+        return self._not_chosen(engine_ask, terms, outcome, kept)
 
     def _fitted(self, tenant: str, ask: PlaceAsk) -> Fitted:
         """What the engine is asked, but for what changes with every lease."""
@@ -168,9 +172,18 @@ class Desk:
         its, at_ms = ask.workload_class, self.writer.now_ms()
         return budgets.rate_max(self.state, tenant, its, ttl_ms=ttl_ms, at_ms=at_ms, apart=apart)
 
-    def _not_chosen(self, ask: Ask, terms: Terms, outcome: NothingNow) -> Refusal:
+    def _not_chosen(
+        self, ask: Ask, terms: Terms, outcome: NothingNow, kept: frozenset[tuple[str, str]]
+    ) -> Refusal:
         """Which cap or budget bars it; else what of the fleet does."""
-        if ask.avoid and self._fits_but_for_refusals(ask):
+        if kept and self._fits_but_for(ask, kept):
+            return Refusal(
+                code=Code.NO_CAPACITY,
+                message="what would fit is kept for a gang that lost a node: it is repaired first",
+                owner=Owner.INFRASTRUCTURE,
+                verdict="not_now",
+            )
+        if ask.avoid and self._fits_but_for(ask, ask.avoid):
             left_ms = self.backoff.left_ms(self.writer.now_ms())
             return Refusal(
                 code=Code.ADAPTER_ERROR,
@@ -215,8 +228,8 @@ class Desk:
         ]
         return f"there is no node {', '.join(names)}{meant(names[0], open_to_it)}"
 
-    def _fits_but_for_refusals(self, ask: Ask) -> bool:
-        unavoided = replace(ask, avoid=frozenset())
+    def _fits_but_for(self, ask: Ask, avoided: frozenset[tuple[str, str]]) -> bool:
+        unavoided = replace(ask, avoid=ask.avoid - avoided)
         found = placing.decide(self.state.fleet, self.state.quotas, unavoided)
         return isinstance(found, Chosen)
 

@@ -17,6 +17,7 @@ from quintal.contracts.message import Refusal
 from quintal.contracts.placement import PlaceAsk
 from quintal.errors import Code
 from quintal.months import month_of
+from quintal_placer import repairing
 from quintal_placer.asking import Market
 from quintal_placer.binding import Binding
 from quintal_placer.desk import Desk
@@ -57,7 +58,10 @@ class Queue:
             )
         at_ms = self._desk.writer.now_ms()
         name = self._desk.next()[0]
-        await self._desk.commit([_queued(name, tenant, ask, at_ms, at_ms + ask.wait.deadline_ms)])
+        broken = repairing.repaired(self._state, tenant, ask) if ask.repairs else None
+        since_ms = broken.granted_ms if broken is not None else None
+        deadline_ms = at_ms + ask.wait.deadline_ms
+        await self._desk.commit([_queued(name, tenant, ask, at_ms, deadline_ms, since_ms)])
         return await self._binding.settled(self._state.leases[name])
 
     def work(self, tries: int = TRIES_MAX) -> None:
@@ -93,7 +97,8 @@ class Queue:
     def _notice_the_time(self) -> None:
         """Other prices, another month: what no record says, and could help."""
         now_ms = self._desk.writer.now_ms()
-        seen = (month_of(now_ms), self._desk.backoff.count(now_ms))
+        kept = len(repairing.held(self._state, now_ms))
+        seen = (month_of(now_ms), self._desk.backoff.count(now_ms), kept)
         other = seen != self._seen or self._desk.market is not self._market
         if other or now_ms - self._all_at_ms >= ANYWAY_MS:
             self._seen, self._market, self._all_at_ms = seen, self._desk.market, now_ms

@@ -22,7 +22,7 @@ SHAPES_MAX: Final = 10_000
 
 _DAY_MS: Final = 86_400_000
 
-_NO_SHAPE: Final = {"request_id", "labels", "requester", "wait", "bind"}
+_NO_SHAPE: Final = {"request_id", "labels", "requester", "wait", "bind", "repairs"}
 """What of a request no translation reads."""
 
 Kinds = frozenset[tuple[str, str]]

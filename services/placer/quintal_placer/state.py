@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from quintal.contracts import ledger
 from quintal.contracts.documents import AcceleratorModelSpec, Cap, Catalog
@@ -29,6 +29,10 @@ from quintal_placer.slim import slim_device, slim_grant
 
 KEPT_MS = 24 * 3_600_000
 """How long a request id decides after its lease's end."""
+
+
+BREAKS: Final = frozenset({"rebooted", "node_lost", "retired", "device_gone"})
+"""Ends that are the infrastructure's: a gang that ends so may be repaired."""
 
 
 @dataclass(slots=True)
@@ -57,6 +61,8 @@ class Lease:
     message: str = ""
     waiting: set[str] = field(default_factory=set)
     """Nodes whose agent has yet to acknowledge the end."""
+    repairing: str = ""
+    """Of a broken gang: the lease under which its repair was asked for last."""
 
     @property
     def adopted(self) -> bool:
@@ -106,6 +112,8 @@ class PlacerState:
         self.live_of: dict[str, dict[str, Lease]] = {}
         """Tenant -> its live ones."""
         self.ending: dict[str, Lease] = {}
+        self.broken: dict[str, Lease] = {}
+        """Gangs that lost a node and were not repaired since; see `repairing`."""
         self.on_node: dict[str, set[str]] = {}
         """Node -> leases that hold devices there, ending ones too."""
         self.raw: dict[tuple[str, str], RawDevice] = {}
@@ -157,6 +165,7 @@ class PlacerState:
                 break
             gone += 1
             del self.leases[name]
+            self.broken.pop(name, None)
             if self.by_request.get((lease.tenant, lease.request_key)) == name:
                 del self.by_request[lease.tenant, lease.request_key]
         del self.closed[:gone]
@@ -322,6 +331,8 @@ class PlacerState:
         )
         self.leases[record.lease] = self.queue[record.lease] = lease
         self.by_request[lease.tenant, lease.request_id] = record.lease
+        if record.request.repairs in self.broken:
+            self.broken[record.request.repairs].repairing = record.lease
         priority = record.request.priority or ""
         self.line.join(
             record.lease,
@@ -358,11 +369,19 @@ class PlacerState:
         if record.bound:
             lease.state = follow(lease.state, "bound")
             lease.bound_ms = record.at_ms
+            self._mend(lease)
+
+    def _mend(self, lease: Lease) -> None:
+        """What it repairs is whole again: nothing is kept for it any more."""
+        request = lease.granted.request if lease.granted is not None else None
+        if request is not None and self.broken.pop(request.repairs or "", None) is not None:
+            self.stir.everything = True
 
     def _bound(self, record: ledger.LeaseBound) -> None:
         lease = self.leases[record.lease]
         lease.state = follow(lease.state, record.kind)
         lease.bound_ms = record.at_ms
+        self._mend(lease)
 
     def _moved(self, record: ledger.LeaseMoved) -> None:
         lease = self.leases[record.lease]
@@ -397,6 +416,8 @@ class PlacerState:
         self._leave(lease)
         if lease.bound_ms is not None:
             self._spend(lease, record.effective_ms)
+            if record.reason in BREAKS and len(lease.nodes) > 1 and not lease.adopted:
+                self.broken[record.lease] = lease
         self.ending[record.lease] = lease
 
     def _node_released(self, record: ledger.NodeReleased) -> None:

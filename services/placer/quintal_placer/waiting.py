@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from quintal.contracts.message import Refusal
 from quintal.contracts.placement import PlaceAsk
+from quintal_placer import repairing
 from quintal_placer.asking import Market
 from quintal_placer.engine import placing
 from quintal_placer.engine.asks import Ask
@@ -39,8 +40,12 @@ class Waiting:
         self._made_for: tuple[object, object] = (None, None)
         self._todo: set[Group] = set()
 
-    def turn_now(self, ask: PlaceAsk) -> Turn:
-        """The turn of a request that comes now."""
+    def turn_now(self, tenant: str, ask: PlaceAsk) -> Turn:
+        """The turn of a request that comes now: of a repair, that of what it repairs."""
+        broken = repairing.repaired(self._state, tenant, ask) if ask.repairs else None
+        if broken is not None:
+            rank = rank_of(self._state.catalog, ask.priority or "")
+            return repairing.turn_of(self._state, broken)._replace(rank=rank)
         return Turn(rank_of(self._state.catalog, ask.priority or ""), LAST_MS, 0)
 
     def decide(
