@@ -155,6 +155,10 @@ class Client:
         """The tenant's caps and what is held under them."""
         return await self._ask(subjects.QUOTA, placement.QuotaAsk())
 
+    async def queue(self, ask: placement.QueueAsk | None = None) -> placement.QueueView:
+        """The tenant's requests that wait, with their places."""
+        return await self._ask(subjects.QUEUE, ask or placement.QueueAsk())
+
     # --- operations ---------------------------------------------------------------------------
 
     async def cordon(self, nodes: tuple[str, ...], reason: str = "") -> placement.Done:
@@ -227,6 +231,10 @@ class Client:
         """Why any tenant's request got what it got, with nothing left out."""
         ask = placement.ExplainAsk(request_id=request_id, tenant=tenant, hints=hints)
         return await self._ask(subjects.EXPLAIN_ANY, ask)
+
+    async def all_queues(self, ask: placement.QueueAsk | None = None) -> placement.QueueView:
+        """Everybody who waits, or the one tenant's that `ask` names."""
+        return await self._ask(subjects.ALL_QUEUES, ask or placement.QueueAsk(), timeout_s=15)
 
     async def all_quotas(self, tenant: str | None = None) -> placement.QuotaView:
         """Caps of all tenants, or of one."""

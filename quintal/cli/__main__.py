@@ -57,6 +57,7 @@ TABLE: Final[dict[str, tuple[str, str]]] = {
     "release": ("placement", "Give a lease's devices back."),
     "cancel": ("placement", "Take a queued request back."),
     "leases": ("placement", "List leases, or show one."),
+    "queue": ("queue", "Show what waits, in order."),
     "explain": ("placement", "Say why a request got what it got."),
     "adopt": ("operations", "Open a lease on devices that an outside scheduler gave away."),
     "end": ("operations", "End an adopted lease."),

@@ -75,6 +75,7 @@ def place(
     tolerate: Annotated[list[str] | None, typer.Option(help="A taint to put up with")] = None,
     objective: Annotated[str | None, typer.Option(help="cheapest, fastest, pack, ...")] = None,
     ttl: Annotated[str | None, typer.Option(help="30s to 24h; renew before it is over.")] = None,
+    priority: Annotated[str | None, typer.Option(help="A PriorityClass: a rank in line.")] = None,
     wait: Annotated[
         str | None, typer.Option(help="Queue for at most this long instead of failing.")
     ] = None,
@@ -113,6 +114,7 @@ def place(
         "constraints": _without_empty(where) or None,
         "objective": objective,
         "ttl_ms": duration_ms(ttl) if ttl else None,
+        "priority": priority,
         "wait": {"mode": "queue", "deadline_ms": duration_ms(wait)} if wait else None,
         "bind": "none" if no_bind else None,
         "repairs": repairs,
@@ -126,8 +128,13 @@ def place(
     answer = session.ask_as_tenant(lambda client: client.place(ask))
     if isinstance(answer, Pending):
         left = render.duration(answer.deadline_in_ms)
+        about = (
+            f", in {render.duration(answer.estimate_ms)} if nobody renews"
+            if answer.estimate_ms is not None
+            else ""
+        )
         line = (
-            f"queued as {answer.lease}, place {answer.queue_place}, for at most {left};"
+            f"queued as {answer.lease}, place {answer.queue_place}{about}, for at most {left};"
             f" take it back with `quintal cancel {answer.request_id}`"
         )
         render.show(answer, line=line)

@@ -264,7 +264,10 @@ class Pending(Answer):
     lease: str
     request_id: str
     queue_place: int
+    """In the whole line: higher priority first, then in order of arrival."""
     deadline_in_ms: int
+    estimate_ms: int | None = None
+    """Until it would be placed if every lease ran to its deadline unrenewed; none: unknown."""
     reasons: tuple[Reason, ...] = ()
 
 
@@ -273,6 +276,38 @@ class Leases(Answer):
 
     kind: Literal["leases"] = "leases"
     leases: tuple[Lease, ...]
+    sequence: int = 0
+
+
+class QueueRow(Answer):
+    """One who waits."""
+
+    place: int
+    """In the whole line, also where only a tenant's own are shown."""
+    lease: str
+    request_id: str
+    tenant: str
+    project: str = ""
+    priority: str = ""
+    profile: str = ""
+    workload: str = ""
+    workload_class: Annotated[str, Field(alias="class")] = ""
+    cards: int | None = None
+    nodes: int | None = None
+    waits_ms: DurationMs = 0
+    deadline_in_ms: DurationMs = 0
+    estimate_ms: int | None = None
+    """As in `Pending`; a placer that does not lead knows none."""
+    labels: dict[str, str] = Field(default_factory=dict)
+
+
+class QueueView(Answer):
+    """Who waits, first served first."""
+
+    kind: Literal["queue"] = "queue"
+    rows: tuple[QueueRow, ...]
+    waiting: int = 0
+    """How many wait in all, whoever's they are."""
     sequence: int = 0
 
 
@@ -549,6 +584,13 @@ class QuotaView(Answer):
     kind: Literal["quota"] = "quota"
     rows: tuple[QuotaRow, ...]
     sequence: int = 0
+
+
+class QueueAsk(ReadAsk):
+    """Who waits: of the asking tenant; an operator names one, or gets all."""
+
+    tenant: str | None = None
+    limit: Annotated[int, Field(ge=1, le=10_000)] = 1_000
 
 
 class QuotaAsk(ReadAsk):

@@ -227,6 +227,11 @@ QUOTA: Final = _request(
     "The tenant's caps and what is held under them.",
 )  # fmt: skip
 
+QUEUE: Final = _request(
+    "placement.{tenant}.queue", placement.QueueAsk, placement.QueueView, _TENANT, _PLACER,
+    "The tenant's requests that wait, with their places.",
+)  # fmt: skip
+
 # --- operations -------------------------------------------------------------------------------
 
 _CORDONERS = frozenset({Role.OPERATOR, Role.CATALOG_BACK})
@@ -285,6 +290,10 @@ ALL_LEASES: Final = _request(
 EXPLAIN_ANY: Final = _request(
     "ops.{principal}.explain", placement.ExplainAsk, placement.Explanation, _OPERATOR, _PLACER,
     "Why any tenant's request got what it got.",
+)  # fmt: skip
+ALL_QUEUES: Final = _request(
+    "ops.{principal}.queue", placement.QueueAsk, placement.QueueView, _OPERATOR, _PLACER,
+    "Everybody who waits, first served first.",
 )  # fmt: skip
 ALL_QUOTAS: Final = _request(
     "ops.{principal}.quota", placement.QuotaAsk, placement.QuotaView, _PEOPLE, _PLACER,

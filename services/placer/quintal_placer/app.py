@@ -35,6 +35,7 @@ def table(
         (subjects.EXPLAIN, reads.explain),
         (subjects.DRY_RUN, handlers.dry_run),
         (subjects.QUOTA, reads.quota),
+        (subjects.QUEUE, reads.queue),
         (subjects.CORDON, handlers.cordon),
         (subjects.UNCORDON, handlers.uncordon),
         (subjects.DRAIN, handlers.drain),
@@ -50,6 +51,7 @@ def table(
         (subjects.ALL_LEASES, reads.all_leases),
         (subjects.EXPLAIN_ANY, reads.explain_any),
         (subjects.ALL_QUOTAS, reads.all_quotas),
+        (subjects.ALL_QUEUES, reads.all_queues),
     )
 
 

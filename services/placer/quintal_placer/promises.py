@@ -141,7 +141,8 @@ class Promises:
             return placement.Pending(
                 lease=lease.lease,
                 request_id=lease.request_id,
-                queue_place=self.desk.view(lease).queue_place or 1,
+                queue_place=self._state.line.place(lease.lease) or 1,
+                estimate_ms=self.queue.estimates().get(lease.lease),
                 deadline_in_ms=max(0, lease.deadline_ms - self._writer.now_ms()),
             )
         if lease.state is State.FAILED:
@@ -164,7 +165,7 @@ class Promises:
         if _refused(lease):
             told = {
                 "bind_unknown": "the agents of its nodes did not answer, and nothing else fits",
-                "bind_refused": f"not all of its agents took it: {lease.message}",
+                "bind_refused": redaction.AN_AGENT_REFUSED,
             }
             over = f"it was over before it was bound: {lease.reason}"
             return Refusal(

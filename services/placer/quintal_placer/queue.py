@@ -21,6 +21,7 @@ from quintal_placer import repairing
 from quintal_placer.asking import Market
 from quintal_placer.binding import Binding
 from quintal_placer.desk import Desk
+from quintal_placer.engine.estimates import PLACES_MAX, Ends, Stands, estimates
 from quintal_placer.engine.line import Waiter
 from quintal_placer.state import Lease
 from quintal_placer.tasks import report
@@ -29,6 +30,8 @@ TRIES_MAX: Final = 256
 """Decisions of one look in a round of housekeeping."""
 TRIES_BESIDE: Final = 32
 """Decisions of one look before a new request's own."""
+ESTIMATES_SHARE: Final = 20
+"""Estimates rest for so many times as long as they took."""
 ANYWAY_MS: Final = 10_000
 """Every so often all groups are tried, whatever has changed or not."""
 
@@ -45,6 +48,8 @@ class Queue:
         self._all_at_ms = 0
         self._seen: tuple[object, ...] = ()
         self._market: Market | None = None
+        self._estimates: dict[str, int] = {}
+        self._look_again_s = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def enter(self, tenant: str, ask: PlaceAsk) -> Lease | Refusal:
@@ -103,6 +108,31 @@ class Queue:
         if other or now_ms - self._all_at_ms >= ANYWAY_MS:
             self._seen, self._market, self._all_at_ms = seen, self._desk.market, now_ms
             self._state.stir.everything = True
+
+    def estimates(self) -> dict[str, int]:
+        """Lease -> milliseconds until it would be placed.
+
+        On a great fleet that is work: it may take a twentieth of the time, and between two looks
+        the last one stands (so that one who came just now may have none).
+        """
+        now_ms, state = self._desk.writer.now_ms(), self._state
+        begin_s = asyncio.get_running_loop().time()
+        if begin_s >= self._look_again_s:
+            waiting = self._desk.waiting.line(self._desk.market, PLACES_MAX)
+            ends = Ends(
+                {
+                    lease.lease: Stands(lease.deadline_ms, lease.cpu_milli, lease.memory_bytes)
+                    for lease in state.live.values()
+                },
+                lambda tenant: [
+                    (lease.deadline_ms, state.holdings(lease))
+                    for lease in state.live_of.get(tenant, {}).values()
+                ],
+            )
+            self._estimates = estimates(state.fleet, state.quotas, waiting, ends, now_ms)
+            end_s = asyncio.get_running_loop().time()
+            self._look_again_s = end_s + ESTIMATES_SHARE * (end_s - begin_s)
+        return self._estimates
 
     def refuse_late(self) -> None:
         """Refuse those that met their deadline."""

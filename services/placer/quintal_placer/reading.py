@@ -72,6 +72,14 @@ class ReadHandlers:
         """The caller's caps."""
         return await self._for_tenant(caller, ask, lambda its: _quotas(its, caller.principal))
 
+    async def queue(
+        self, caller: Caller, ask: placement.QueueAsk
+    ) -> placement.QueueView | Refusal | None:
+        """The caller's requests that wait."""
+        return await self._for_tenant(
+            caller, ask, lambda its: self._queue(its, ask, caller.principal)
+        )
+
     # --- an operator's --------------------------------------------------------------------------
 
     async def fleet(
@@ -117,7 +125,22 @@ class ReadHandlers:
         """Caps of all tenants, or of one."""
         return await self._whole(caller, ask, lambda its: _quotas(its, ask.tenant))
 
+    async def all_queues(
+        self, caller: Caller, ask: placement.QueueAsk
+    ) -> placement.QueueView | Refusal | None:
+        """Everybody who waits, or one tenant's."""
+        return await self._whole(caller, ask, lambda its: self._queue(its, ask, ask.tenant))
+
     # --- what they share ------------------------------------------------------------------------
+
+    def _queue(
+        self, its: Instant, ask: placement.QueueAsk, tenant: str | None
+    ) -> placement.QueueView:
+        """Estimates rest on deadlines, and of these only a leader knows the renewed ones."""
+        promises = self._placer.promises if its.leads else None
+        known = promises.queue.estimates() if promises is not None else {}
+        found = views.queue_view(its.state, tenant, known, ask, its.now_ms)
+        return found.model_copy(update={"sequence": its.sequence})
 
     def _answers(self, caller: Caller, ask: ReadAsk) -> bool:
         """Whether this read is ours: hints are the leader's alone, who could also grant them."""

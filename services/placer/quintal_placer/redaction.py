@@ -101,6 +101,11 @@ def _quota(its: Eyes, found: placement.QuotaView) -> placement.QuotaView:
     return found.model_copy(update={"rows": own})
 
 
+def _queue(its: Eyes, found: placement.QueueView) -> placement.QueueView:
+    own = tuple(row for row in found.rows if row.tenant == its.tenant)
+    return found.model_copy(update={"rows": own})
+
+
 def _reasons(its: Eyes, reasons: tuple[Reason, ...]) -> tuple[Reason, ...]:
     return tuple(_reason(its, reason) for reason in reasons)
 
@@ -132,4 +137,5 @@ _CUTS: Final[dict[type[Message], Callable[[Eyes, Any], Any]]] = {
     placement.Explanation: _explanation,
     placement.Leases: _leases,
     placement.QuotaView: _quota,
+    placement.QueueView: _queue,
 }

@@ -5,7 +5,7 @@ All is made whole here, as an operator sees it; what a tenant may see of it is `
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -34,6 +34,10 @@ _OWNERS = {
 """Whose move a code is; infrastructure's where it is not here."""
 
 
+UNTOLD = {"bind_refused"}
+"""Ends whose message is an agent's own words: they stay in the ledger."""
+
+
 def iso(at_ms: int) -> str:
     """UTC, for display."""
     return datetime.fromtimestamp(at_ms / 1000, tz=UTC).isoformat(timespec="milliseconds")
@@ -56,7 +60,7 @@ def lease_view(
         "request_id": lease.request_id,
         "tenant": lease.tenant,
         "state": lease.state.value,
-        "reason": lease.message or lease.reason,
+        "reason": lease.reason if lease.reason in UNTOLD else lease.message or lease.reason,
         "sequence": sequence,
         "labels": {},
         "environment": {},
@@ -261,6 +265,45 @@ def quota_view(
             )
         rows += budgets.rows(state, name, at_ms, renewed=not leads)
     return placement.QuotaView(rows=tuple(rows))
+
+
+def queue_view(
+    state: PlacerState, tenant: str | None, estimates: Mapping[str, int], ask: placement.QueueAsk,
+    now_ms: int,
+) -> placement.QueueView:  # fmt: skip
+    """Who waits, in order, with the place of each in the whole line."""
+    rows = []
+    for place, name in enumerate(state.line, start=1):
+        lease = state.queue[name]
+        if tenant in {None, lease.tenant} and len(rows) < ask.limit:
+            rows.append(_queue_row(lease, place, estimates.get(name), now_ms))
+    return placement.QueueView(rows=tuple(rows), waiting=len(state.line))
+
+
+def _queue_row(
+    lease: Lease, place: int, estimate_ms: int | None, now_ms: int
+) -> placement.QueueRow:
+    queued = lease.queued
+    assert queued is not None
+    request = queued.request
+    since_ms = queued.at_ms if queued.since_ms is None else queued.since_ms
+    return placement.QueueRow(
+        place=place,
+        lease=lease.lease,
+        request_id=lease.request_id,
+        tenant=lease.tenant,
+        project=request.project or "",
+        priority=request.priority or "",
+        profile=request.profile or "",
+        workload=request.workload or "",
+        workload_class=request.workload_class or "",
+        cards=request.cards,
+        nodes=request.nodes,
+        waits_ms=max(0, now_ms - since_ms),
+        deadline_in_ms=max(0, lease.deadline_ms - now_ms),
+        estimate_ms=estimate_ms,
+        labels=request.labels,
+    )
 
 
 def device_view(state: PlacerState, node: Node, device: Device) -> placement.DeviceView:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 
 from quintal.contracts.message import Refusal
 from quintal.contracts.placement import PlaceAsk
@@ -15,6 +16,7 @@ from quintal_placer import repairing
 from quintal_placer.asking import Market
 from quintal_placer.engine import placing
 from quintal_placer.engine.asks import Ask
+from quintal_placer.engine.estimates import Waits
 from quintal_placer.engine.line import Group, Stir, Turn, Waiter
 from quintal_placer.engine.placing import Chosen, NothingNow
 from quintal_placer.engine.turns import NOBODY, Pair, hurts
@@ -133,6 +135,17 @@ class Waiting:
                 theirs = self.ask_of(waiter, market)
                 if theirs is None or _wants(theirs, stir.models):
                     self._todo.add(waiter.group)
+
+    def line(self, market: Market, places: int) -> list[Waits]:
+        """The first of the line, as an estimate takes them."""
+        found = []
+        for lease in islice(self._state.line, places):
+            waiter = self._state.line.waiter(lease)
+            assert waiter is not None
+            ask = self.ask_of(waiter, market)
+            made = self._asks.get(waiter.group)
+            found.append(Waits(lease, ask, made[1] if made else 0))
+        return found
 
     def tried(self, group: Group) -> None:
         """Its foremost does not fit: the next change that could help is waited for."""
