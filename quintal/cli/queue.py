@@ -31,7 +31,8 @@ def queue(
         ask = QueueAsk(limit=limit, tenant=tenant)
         answer = session.ask(lambda client: client.all_queues(ask))
     columns = (
-        "place>", "request", "tenant", "priority", "asks for", "waits>", "estimate>", "gives up in>",
+        "place>", "request", "tenant", "priority", "asks for", "waits>", "estimate>",
+        "gives up in>",
     )  # fmt: skip
     rows = [
         (

@@ -21,7 +21,6 @@ from quintal_placer import repairing
 from quintal_placer.asking import Market
 from quintal_placer.binding import Binding
 from quintal_placer.desk import Desk
-from quintal_placer.engine.estimates import PLACES_MAX, Ends, Stands, estimates
 from quintal_placer.engine.line import Waiter
 from quintal_placer.state import Lease
 from quintal_placer.tasks import report
@@ -115,21 +114,10 @@ class Queue:
         On a great fleet that is work: it may take a twentieth of the time, and between two looks
         the last one stands (so that one who came just now may have none).
         """
-        now_ms, state = self._desk.writer.now_ms(), self._state
         begin_s = asyncio.get_running_loop().time()
         if begin_s >= self._look_again_s:
-            waiting = self._desk.waiting.line(self._desk.market, PLACES_MAX)
-            ends = Ends(
-                {
-                    lease.lease: Stands(lease.deadline_ms, lease.cpu_milli, lease.memory_bytes)
-                    for lease in state.live.values()
-                },
-                lambda tenant: [
-                    (lease.deadline_ms, state.holdings(lease))
-                    for lease in state.live_of.get(tenant, {}).values()
-                ],
-            )
-            self._estimates = estimates(state.fleet, state.quotas, waiting, ends, now_ms)
+            now_ms = self._desk.writer.now_ms()
+            self._estimates = self._desk.waiting.estimates(self._desk.market, now_ms)
             end_s = asyncio.get_running_loop().time()
             self._look_again_s = end_s + ESTIMATES_SHARE * (end_s - begin_s)
         return self._estimates

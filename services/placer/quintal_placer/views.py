@@ -272,7 +272,7 @@ def queue_view(
     now_ms: int,
 ) -> placement.QueueView:  # fmt: skip
     """Who waits, in order, with the place of each in the whole line."""
-    rows = []
+    rows: list[placement.QueueRow] = []
     for place, name in enumerate(state.line, start=1):
         lease = state.queue[name]
         if tenant in {None, lease.tenant} and len(rows) < ask.limit:

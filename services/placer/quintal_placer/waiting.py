@@ -16,7 +16,7 @@ from quintal_placer import repairing
 from quintal_placer.asking import Market
 from quintal_placer.engine import placing
 from quintal_placer.engine.asks import Ask
-from quintal_placer.engine.estimates import Waits
+from quintal_placer.engine.estimates import PLACES_MAX, Ends, Stands, Waits, estimates
 from quintal_placer.engine.line import Group, Stir, Turn, Waiter
 from quintal_placer.engine.placing import Chosen, NothingNow
 from quintal_placer.engine.turns import NOBODY, Pair, hurts
@@ -136,16 +136,28 @@ class Waiting:
                 if theirs is None or _wants(theirs, stir.models):
                     self._todo.add(waiter.group)
 
-    def line(self, market: Market, places: int) -> list[Waits]:
-        """The first of the line, as an estimate takes them."""
-        found = []
-        for lease in islice(self._state.line, places):
-            waiter = self._state.line.waiter(lease)
-            assert waiter is not None
-            ask = self.ask_of(waiter, market)
-            made = self._asks.get(waiter.group)
-            found.append(Waits(lease, ask, made[1] if made else 0))
-        return found
+    def estimates(self, market: Market, now_ms: int) -> dict[str, int]:
+        """Lease -> milliseconds until it would be placed; see `engine.estimates`."""
+        state = self._state
+        ends = Ends(
+            {
+                lease.lease: Stands(lease.deadline_ms, lease.cpu_milli, lease.memory_bytes)
+                for lease in state.live.values()
+            },
+            lambda tenant: [
+                (lease.deadline_ms, state.holdings(lease))
+                for lease in state.live_of.get(tenant, {}).values()
+            ],
+        )
+        line = [self._waits(lease, market) for lease in islice(state.line, PLACES_MAX)]
+        return estimates(state.fleet, state.quotas, line, ends, now_ms)
+
+    def _waits(self, lease: str, market: Market) -> Waits:
+        waiter = self._state.line.waiter(lease)
+        assert waiter is not None
+        ask = self.ask_of(waiter, market)
+        made = self._asks.get(waiter.group)
+        return Waits(lease, ask, made[1] if made else 0)
 
     def tried(self, group: Group) -> None:
         """Its foremost does not fit: the next change that could help is waited for."""
