@@ -6,8 +6,8 @@ placed? Whoever stands before it is served first and is taken to hold for one tt
 promise: renewals make it later, releases earlier.
 
 It is unknown, and none is given, where more than deadlines stand in the way (a lease whose agent
-has yet to let go, a budget, a cordon), where parts of cards are asked for, where somebody before
-it who wants the same has none, and beyond the first `PLACES_MAX` of the line.
+has yet to let go, a budget, a cordon), where parts of cards or an arrangement are asked for, where
+somebody before it who wants the same has none, and beyond the first `PLACES_MAX` of the line.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _models(ask: Ask | None) -> frozenset[str]:
 
 def _best(plan: _Plan, ask: Ask, floor_ms: int) -> _Found | None:
     """The soonest of its options; none where it is not known."""
-    if any(not option.plain or option.partition for option in ask.options):
+    if any(not o.plain or o.arranged or o.partition for o in ask.options):
         return None
     found = [
         candidate
