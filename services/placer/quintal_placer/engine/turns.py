@@ -212,7 +212,9 @@ def _has(waiter: Ask, option: Option, group: Group, node: Node) -> bool:
         if device.usable and device.model in models and device.pool not in shut:
             pair = _pair(device)
             counts[pair] = counts.get(pair, 0) + pieces_of(device, group)
-    return any(count >= cards and admits(waiter, node, pool) for (pool, _), count in counts.items())
+    return any(
+        count >= group.cards and admits(waiter, node, pool) for (pool, _), count in counts.items()
+    )
 
 
 def pieces_of(device: Device, group: Group) -> int:
