@@ -71,6 +71,22 @@ async def price_lists(client, revision):
     return found
 
 
+def differing(groups, prices, place, until):
+    """(names of what differs, what was compared) of a ledger up to `until` and the store."""
+    records = [record for group in groups for record in group["transitions"]]
+    ours, cells = reckon(groups, prices)
+    theirs, kept = stored(place, until)
+    last = records[-1]["at_ms"] if records else 0
+    # What an open lease used since the last full hour is not stored yet.
+    over = {r["lease"] for r in records if r["kind"] in {"ending", "ended", "failed"}}
+    ours = {k: v for k, v in ours.items() if k in theirs or k[0] in over}
+    cells = {k: n for k, n in cells.items() if k[2] + HOUR <= last}
+    off = {str(k) for a, b in ((ours, theirs), (cells, kept)) for k in {*a, *b}
+           if a.get(k) != b.get(k)}  # fmt: skip
+    cost = sum((sums[2] for sums in ours.values()), Decimal(0))
+    return sorted(off), f"{len(ours)} slices, cost {cost}, {len(cells)} parts of hours"
+
+
 async def main(url, metering, endpoint):
     place = json.loads(Path(endpoint).read_text())
     [row] = ask(place, "SELECT max(sequence) AS newest FROM transitions")
@@ -82,20 +98,10 @@ async def main(url, metering, endpoint):
     adopted = {r["revision"] for r in records if r["kind"] == "catalog_adopted"}
     prices = {revision: await price_lists(client, revision) for revision in adopted}
     await client.close()
-    ours, cells = reckon(groups, prices)
-    theirs, kept = stored(place, until)
-    last = records[-1]["at_ms"] if records else 0
-    # What an open lease used since the last full hour is not stored yet.
-    over = {r["lease"] for r in records if r["kind"] in {"ending", "ended", "failed"}}
-    ours = {k: v for k, v in ours.items() if k in theirs or k[0] in over}
-    cells = {k: n for k, n in cells.items() if k[2] + HOUR <= last}
-    off = sorted({str(k) for a, b in ((ours, theirs), (cells, kept)) for k in {*a, *b}
-                  if a.get(k) != b.get(k)})  # fmt: skip
+    off, compared = differing(groups, prices, place, until)
     for name in off[:20]:
         print("differs:", name)
-    cost = sum((sums[2] for sums in ours.values()), Decimal(0))
-    print(f"ledger 1..{until}: {len(ours)} slices, cost {cost}, {len(cells)} parts of hours: "
-          f"{'equal' if not off else f'{len(off)} DIFFER'}")  # fmt: skip
+    print(f"ledger 1..{until}: {compared}: {f'{len(off)} DIFFER' if off else 'equal'}")
     return 1 if off else 0
 
 

@@ -1,7 +1,8 @@
 """A meter in a process of its own that kills itself between two steps of a batch.
 
-Usage: dying.py FOLDER MESSAGES STEP: read MESSAGES messages of the story in batches of 7, and die
-by SIGKILL in the last batch once STEP's insert went through. STEP `#N` dies at the N-th insert of
+Usage: dying.py WHERE MESSAGES STEP: read MESSAGES messages of the story in batches of 7, and die
+by SIGKILL in the last batch once STEP's insert went through. WHERE is a folder, or the address of a
+server; a STEP led by `stop:` stops (SIGSTOP) and does not die. STEP `#N` dies at the N-th insert of
 this process, `#N-` just before it. STEP `none` lives, and tells as JSON what the store has.
 """
 
@@ -15,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from quintal.contracts.usage import VerifyAsk
+from quintal.process import EXIT_DEPOSED
 from quintal_metering.meter import Meter
 from quintal_metering.queries import SliceRows, Span
 from quintal_metering.settings import Where
-from quintal_metering.store import Store
+from quintal_metering.store import Deposed, Store
 from quintal_metering.verifying import verify
-from tests.metering.story import HOUR, Story, card, price_list
+from tests.metering.story import HOUR, T0, Story, card, price_list
 
 BATCH = 7
 STEPS = (
@@ -30,7 +32,8 @@ STEPS = (
 
 def story() -> Story:
     """Every batch of 7 messages closes an hour, so that each has all the steps."""
-    found = Story().adopt(1, price_list("1.5")).node().appear("g1").appear("g2")
+    dearer = price_list("2.000001", from_ms=T0 + 5 * HOUR + 40_001)
+    found = Story().adopt(1, price_list("1.5"), dearer).node().appear("g1").appear("g2")
     for n in range(15):
         found.at(n * HOUR + 1_000 + n).grant(f"l{n}", card("g1"), bound=True, tenant=f"t{n % 2}")
         found.at((n + 1) * HOUR + 999).end(f"l{n}", n * HOUR + 77_777, "node_lost").ended(f"l{n}")
@@ -39,24 +42,36 @@ def story() -> Story:
 
 
 class DyingStore(Store):
-    """Ends the process after one insert."""
+    """Ends the process, or stops it, at one insert."""
 
     step = "none"
+    how = signal.SIGKILL
     inserts = 0
 
     def insert(self, table: str, columns: Any, token: str = "") -> None:
-        self.inserts += 1
-        if self.step == f"#{self.inserts}-":
-            os.kill(os.getpid(), signal.SIGKILL)
+        # Two threads insert: each goes by the number that it drew, and one of them ends it.
+        mine = self.inserts = self.inserts + 1
+        if self.step == f"#{mine}-":
+            self._end()
         super().insert(table, columns, token)
-        if self.step in {f"#{self.inserts}", table}:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if self.step in {f"#{mine}", table}:
+            self._end()
+
+    def _end(self) -> None:
+        self.step = "none"
+        os.kill(os.getpid(), self.how)
 
 
-def main(folder: str, count: int, step: str) -> None:
+def where_of(text: str) -> Where:
+    return Where(Path("nowhere"), text) if "://" in text else Where(Path(text))
+
+
+def main(where: str, count: int, step: str) -> None:
     from tests.metering.test_store import messages
 
-    store = DyingStore.open(Where(Path(folder)))
+    store = DyingStore.open(where_of(where))
+    if step.startswith("stop:"):
+        store.how, step = signal.SIGSTOP, step.removeprefix("stop:")
     meter = Meter(store)
     meter.open("dying", 0)
     told = story()
@@ -88,4 +103,8 @@ def main(folder: str, count: int, step: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])
+    try:
+        main(sys.argv[1], int(sys.argv[2]), sys.argv[3])
+    except Deposed as exc:
+        print(exc)
+        sys.exit(EXIT_DEPOSED)
