@@ -7,6 +7,12 @@ HELD_AS = {"bound": "leased", "granted": "binding", "ending": "releasing"}
 NAMED = ("model", "pool", "health", "disputed")
 
 
+def cut_of(r):
+    there = [p for p in r.get("partitions", ()) if not p.get("missing")]
+    cut = {p["uuid"]: p["parts"] for p in there}
+    return {"smallest": r.get("smallest_parts", PARTS), "cut": cut}
+
+
 class Inventory:
     """Nodes and devices; who holds them is told by the leases of whoever counts."""
 
@@ -15,21 +21,29 @@ class Inventory:
         self.nodes = defaultdict(lambda: {"cordon": set(), "taint": set(), "liveness": "ready"})
 
     def parts(self, key, d):
-        held = Counter()
+        held, taken, whole = Counter(), set(), False
         for lease in self.leases.values():
             for card in lease["devices"]:
                 if (card["node"], card["uuid"]) == key and card["node"] not in lease["left"]:
-                    held[lease["state"]] += card.get("parts", PARTS)
-        for state, name in HELD_AS.items():
-            if held[state]:
-                return {name: held[state], "stranded": PARTS - held[state]}
+                    held[HELD_AS[lease["state"]]] += card.get("parts", PARTS)
+                    taken.add(card.get("partition"))
+                    whole = whole or not card.get("partition")
         node = self.nodes[d["node"]]
         why = {
             "lost": node["liveness"] == "lost", "suspect": node["liveness"] == "suspect",
             "cordoned": node["cordon"], "tainted": node["taint"], "disputed": d["disputed"],
             "unhealthy": d["health"] not in ("ok", "degraded"), "unresolved": d["model"] is None,
         }  # fmt: skip
-        return {next((name for name, holds in why.items() if holds), "free"): PARTS}
+        base = next((name for name, holds in why.items() if holds), "free")
+        rest, cut = PARTS - held.total(), d["cut"]
+        if not held and not cut:
+            held[base] += rest
+        elif not whole:
+            unheld = sum(parts for uuid, parts in cut.items() if uuid not in taken)
+            held.update({base: unheld, "partition_overhead": rest - unheld})
+        else:
+            held[base if rest >= d["smallest"] and not cut else "stranded"] += rest
+        return held
 
     def pass_to(self, at):
         while self.now is not None and self.now < at:
@@ -57,8 +71,11 @@ class Inventory:
                 device["here"] = device["here"] and device["node"] != node
         elif kind in {"device_appeared", "device_changed"}:
             now = {"model": r["model"], "pool": r["pool"], "health": r["device"]["health"]}
+            now |= cut_of(r)
             disputed = old["here"] and old["disputed"]
             self.devices[key] = {"node": node, "here": True, "disputed": disputed, **now}
         elif old["here"]:
             gone = {"here": False} if kind == "device_gone" else {}
             old.update(gone or {name: r[name] for name in NAMED if name in r})
+            if kind == "device_resolved":
+                old.update(cut_of(r))

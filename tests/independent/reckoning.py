@@ -48,15 +48,16 @@ class Reckoning(Inventory):
         for d in lease["devices"]:
             home = self.devices.get((d["node"], d["uuid"]), {})
             place = (home["pool"], home["model"] or "") if home.get("here") else ("", "")
-            named = (d["vendor"], d["model"], d["pool"], d.get("parts", PARTS), d["rating_micro"])
-            cards[(*named, *place)] += 1
+            parts = d.get("parts", PARTS)
+            named = (d["vendor"], d["model"], d["pool"], parts, d["rating_micro"])
+            cards[(*named, *place, d.get("charged_parts") or parts)] += 1
         return self.revision, sorted(cards.items())
 
     def bill(self, lease, to):
         revision = lease["use"][0]
         lists = self.prices.get(revision, {})
         for group, begin, name, currency, *sums in pieces(lists, lease, lease["since"], to):
-            key = (lease["lease"], lease["tenant"], *group, begin, revision, name, currency)
+            key = (lease["lease"], lease["tenant"], *group[:-1], begin, revision, name, currency)
             self.slices[key] = [a + b for a, b in zip(self.slices[key], sums, strict=True)]
         lease["since"] = max(lease["since"], to)
 

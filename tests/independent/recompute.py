@@ -92,7 +92,7 @@ class Reckoning:
             passed = max(0, min(stop, end) - start)
             owner = (self.granted[lease]["tenant"], self.granted[lease]["class"])
             for device in devices:
-                parts = int(device.get("parts", 1_000_000))
+                parts = int(device.get("charged_parts") or device.get("parts", 1_000_000))
                 self.used[owner] += passed * parts * int(device["rating_micro"])
 
 

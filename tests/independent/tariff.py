@@ -37,9 +37,10 @@ def pieces(lists, lease, start, to):
             micro = lease["nominal_micro"] if nominal else group[4]
             amount, per, name, currency = in_force(lists, lease, group, begin)
             part_ms = cards * group[3] * (end - begin)
+            charged_ms = cards * group[-1] * (end - begin)
             cost = Decimal(0)
             if amount is not None:
-                units = (micro, 1_000_000) if per == "unit_hour" else (1, 1)
-                exact = WIDE.divide(amount * part_ms * units[0], PARTS * HOUR * units[1])
+                units = (charged_ms * micro, 1_000_000) if per == "unit_hour" else (part_ms, 1)
+                exact = WIDE.divide(amount * units[0], PARTS * HOUR * units[1])
                 cost = exact.quantize(Decimal("1e-9"), ROUND_HALF_EVEN, WIDE)
-            yield group, begin, name, currency, part_ms * group[4], part_ms, cost
+            yield group, begin, name, currency, charged_ms * group[4], part_ms, cost

@@ -24,7 +24,7 @@ POOLS = ("main", "other")
 _WEIGHTS = {
     "appear": 2, "gone": 1, "resolve": 2, "health": 1, "dispute": 1, "cordon": 1, "taint": 1,
     "liveness": 1, "retire": 1, "grant": 8, "bind": 8, "move": 1, "end": 2, "late_end": 6,
-    "release": 2, "finish": 4, "adopt": 2, "tick": 2, "census": 1,
+    "release": 2, "finish": 4, "adopt": 2, "tick": 2, "census": 1, "cut": 3, "part": 8,
 }  # fmt: skip
 OPS = tuple(op for op, weight in _WEIGHTS.items() for _ in range(weight))
 """Drawn so that most histories hold leases that end late, over closed hours."""
@@ -53,13 +53,16 @@ class Known:
 
 @dataclass
 class History:
-    """Writes a story step by step, as a placer may: a device has one lease at a time."""
+    """Writes a story step by step, as a placer may: a device whole, or shared, or cut."""
 
     story: Story = field(default_factory=Story)
     present: set[tuple[str, str]] = field(default_factory=set)
     leases: list[Known] = field(default_factory=list)
     granted: int = 0
     ms: int = 0
+    cuts: dict[tuple[str, str], tuple[int, tuple[ledger.PartitionFact, ...]]] = field(
+        default_factory=dict
+    )
 
     def held(self) -> set[tuple[str, str]]:
         return {
@@ -81,6 +84,7 @@ class History:
         node, uuid = DEVICES[n % len(DEVICES)]
         if (node, uuid) not in self.present:
             self.present.add((node, uuid))
+            self.cuts.pop((node, uuid), None)
             model = None if n >= 10 else MODEL
             self.tell(
                 ledger.DeviceAppeared, node=node, device=raw(uuid), model=model, pool=POOLS[n % 2]
@@ -96,9 +100,53 @@ class History:
         if self.present:
             node, uuid = sorted(self.present)[n % len(self.present)]
             model = None if n >= 10 else MODEL
-            self.tell(
-                ledger.DeviceResolved, node=node, uuid=uuid, model=model, pool=POOLS[n // 2 % 2]
+            self._resolved((node, uuid), model, POOLS[n // 2 % 2])
+
+    def _resolved(self, key: tuple[str, str], model: str | None, pool: str) -> None:
+        smallest, partitions = self.cuts.get(key, (PARTS, ()))
+        self.tell(
+            ledger.DeviceResolved, node=key[0], uuid=key[1], model=model, pool=pool,
+            smallest_parts=smallest, partitions=partitions,
+        )  # fmt: skip
+
+    def cut(self, n: int) -> None:
+        """A device that nobody holds is cut anew, or made whole, or shared."""
+        free = self._free(cut=True)
+        if free:
+            key = free[n % len(free)]
+            shapes = ((), (500_000, 375_000), (250_000,) * 3, (500_000, 500_000))[n % 4]
+            facts = tuple(
+                ledger.PartitionFact(uuid=f"{key[1]}-{self.ms}-{i}", profile="p", parts=parts)
+                for i, parts in enumerate(shapes)
             )
+            self.cuts[key] = ((100_000, PARTS)[n // 4 % 2], facts)
+            self._resolved(key, MODEL, POOLS[n % 2])
+
+    def part(self, n: int) -> None:
+        """A share beside others, or a partition beside others."""
+        for key in sorted(self.present):
+            smallest, partitions = self.cuts.get(key, (PARTS, ()))
+            holds = [
+                c
+                for lease in self.leases
+                for c in lease.cards
+                if (c.node, c.uuid) == key and (lease.state != "ending" or c.node in lease.waiting)
+            ]
+            taken = {c.partition for c in holds}
+            left = PARTS - sum(c.parts for c in holds)
+            if partitions:
+                free = [p for p in partitions if p.uuid not in taken][: 1 + n % 2]
+                cards = tuple(
+                    card(key[1], key[0], parts=p.parts, partition=p.uuid, partition_profile="p",
+                         rating_micro=120_000, charged_parts=PARTS if n % 2 else None)
+                    for p in free if None not in taken
+                )  # fmt: skip
+            else:
+                fits = smallest < PARTS and left >= 300_000
+                cards = (card(key[1], key[0], parts=300_000),) if fits else ()
+            if cards:
+                self._granted(n, cards)
+                return
 
     def health(self, n: int) -> None:
         if self.present:
@@ -132,20 +180,25 @@ class History:
             self.present = {key for key in self.present if key[0] != node}
             self.tell(ledger.NodeRetired, node=node, by="op")
 
-    def _free(self) -> list[tuple[str, str]]:
-        return sorted(self.present - self.held())
+    def _free(self, *, cut: bool = False) -> list[tuple[str, str]]:
+        """Devices that nobody holds; but for those that are cut, unless these are asked for too."""
+        free = sorted(self.present - self.held())
+        return [key for key in free if cut or not self.cuts.get(key, (PARTS, ()))[1]]
 
     def grant(self, n: int) -> None:
         free = self._free()[: 1 + n % 3]
         if not free:
             return
-        self.granted += 1
         cards = tuple(
             card(
                 uuid, node, rating_micro=1_000_000 + 7 * (n % 2), parts=PARTS if n % 4 else 400_000
             )
             for node, uuid in free
         )
+        self._granted(n, cards)
+
+    def _granted(self, n: int, cards: tuple[Any, ...]) -> None:
+        self.granted += 1
         lease = Known(f"l{self.granted}", cards)
         self.leases.append(lease)
         self.story.grant(lease.name, *cards, bound=n > 4, tenant=f"t{n % 3}")
@@ -254,25 +307,43 @@ def _stretch(found: Reckoned, past: list[Any], overs: dict[str, int], start: int
     leases: dict[str, dict[str, Any]] = {}
     for record in past:
         _replay(record, devices, nodes, leases)
-    parts = {}
+    parts: dict[tuple[str, str], list[tuple[str, Any]]] = {}
     for name, lease in leases.items():
         over = lease["ending"] or (lease["bound"] and overs.get(name, end) <= start)
         state = "releasing" if over else "leased" if lease["bound"] else "binding"
         for c in lease["cards"]:
             if c.node not in lease["released"]:
-                parts[c.node, c.uuid] = (state, c.parts)
+                parts.setdefault((c.node, c.uuid), []).append((state, c))
                 if state == "leased":
                     found.usage[name, start, end] += c.parts * (end - start)
     for key, device in devices.items():
         node = nodes.get(key[0], {})
         cell = (device["pool"], device["model"] or "", start - start % HOUR)
         found.capacity[(*cell, "total")] += PARTS * (end - start)
-        state, held = parts.get(key, ("", PARTS))
-        if not state:
-            state = _why(device, node)
-        found.capacity[(*cell, state)] += held * (end - start)
-        if held < PARTS:
-            found.capacity[(*cell, "stranded")] += (PARTS - held) * (end - start)
+        for state, count in _made_of(device, _why(device, node), parts.get(key, [])):
+            found.capacity[(*cell, state)] += count * (end - start)
+
+
+def _made_of(
+    device: dict[str, Any], base: str, holds: list[tuple[str, Any]]
+) -> list[tuple[str, int]]:
+    """What each part of a device is, a part at a time."""
+    found = [(state, c.parts) for state, c in holds]
+    left = PARTS - sum(count for _, count in found)
+    if any(c.partition is None for _, c in holds):
+        usable = left >= device["smallest"] and not device["cut"]
+        return [*found, (base if usable else "stranded", left)]
+    if not holds and not device["cut"]:
+        return [(base, PARTS)]
+    taken = {c.partition for _, c in holds}
+    free = [(base, count) for uuid, count in device["cut"] if uuid not in taken]
+    return [*found, *free, ("partition_overhead", left - sum(count for _, count in free))]
+
+
+def _cut_of(record: Any) -> dict[str, Any]:
+    return {
+        "smallest": record.smallest_parts, "cut": [(p.uuid, p.parts) for p in record.partitions]
+    }  # fmt: skip
 
 
 def _why(device: dict[str, Any], node: dict[str, Any]) -> str:
@@ -295,11 +366,13 @@ def _replay(record: Any, devices: Any, nodes: Any, leases: Any) -> None:
         case "device_appeared":
             devices[record.node, record.device.uuid] = {
                 "model": record.model, "pool": record.pool, "health": "ok", "disputed": False,
+                **_cut_of(record),
             }  # fmt: skip
         case "device_gone":
             del devices[record.node, record.uuid]
         case "device_resolved":
-            devices[record.node, record.uuid].update(model=record.model, pool=record.pool)
+            its = {"model": record.model, "pool": record.pool, **_cut_of(record)}
+            devices[record.node, record.uuid].update(its)
         case "device_health":
             devices[record.node, record.uuid]["health"] = record.health
         case "dispute":

@@ -50,7 +50,10 @@ def test_every_millisecond_of_every_bound_lease_is_metered_once(drawn: Drawn) ->
     truth = reckoned(story)
     rows = with_open(story, story.told())
     assert by_stretch(rows, truth.edges) == truth.usage
-    assert all(row.quantity == row.part_ms * row.rating_micro for row in rows)
+    assert all(
+        row.quantity * row.parts == row.part_ms * row.charged_parts * row.rating_micro
+        for row in rows
+    )
     assert len({row.id for row in rows}) == len(rows)
 
 

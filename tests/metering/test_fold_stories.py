@@ -237,7 +237,8 @@ def test_the_rest_of_a_shared_card_is_stranded_and_an_end_that_comes_late_moves_
     assert told.capacity(0) == {
         "total": HOUR * PARTS,
         "leased": 250_000 * (HOUR + 1_000),
-        "stranded": HOUR * PARTS - 250_000 * (HOUR + 1_000),
+        "releasing": 250_000 * (HOUR - 1_000),
+        "stranded": 500_000 * HOUR,
     }
 
 

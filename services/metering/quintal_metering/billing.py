@@ -23,7 +23,8 @@ def grouped(state: State, cards: tuple[Card, ...]) -> tuple[Group, ...]:
     for card in cards:
         device = state.devices.get(device_key(card.node, card.uuid))
         home = (device.pool, device.model or "") if device and device.present else ("", "")
-        counts[Group(card.vendor, card.model, card.pool, *card[5:], *home, devices=0)] += 1
+        its = (card.charged_parts, card.partition_profile)
+        counts[Group(card.vendor, card.model, card.pool, *card[5:9], *home, 0, *its)] += 1
     return tuple(sorted(group._replace(devices=count) for group, count in counts.items()))
 
 
@@ -86,15 +87,15 @@ def _taken_back(turn: Turn, lease: Lease, effective_ms: int) -> Iterator[SliceRo
         from_ms = max(row.from_ms, effective_ms)
         if from_ms >= row.to_ms:
             continue
-        share = row.devices * row.parts * (row.to_ms - from_ms)
-        charged = row.nominal_quantity // row.part_ms
+        # A slice is so much a millisecond, all along: its part is exact.
+        part, whole = row.to_ms - from_ms, row.to_ms - row.from_ms
         yield row._replace(
             id=row_id("adjustment", row.id),
             kind="adjustment",
             from_ms=from_ms,
-            part_ms=-share,
-            quantity=checked(-share * row.rating_micro),
-            nominal_quantity=checked(-share * charged),
+            part_ms=-(row.part_ms * part // whole),
+            quantity=checked(-(row.quantity * part // whole)),
+            nominal_quantity=checked(-(row.nominal_quantity * part // whole)),
             cost=kept.get(row.id, row.cost * 0) - row.cost,
         )
 
@@ -130,6 +131,7 @@ def _terms(lease: Lease, group: Group) -> Terms:
     return Terms(
         lease.tenant, lease.profile, group.pool, group.model, lease.workload_class,
         group.devices, group.parts, charged,
+        group.charged_parts if group.charged_parts != group.parts else None,
     )  # fmt: skip
 
 
@@ -140,14 +142,15 @@ def _slice(
     revision, sequence = named
     part_ms = group.devices * group.parts * (piece.to_ms - piece.from_ms)
     owner = (lease.tenant, lease.id, lease.workload_class)
-    quantity = part_ms * group.rating_micro
-    nominal = part_ms * terms.charged_micro
+    charged_ms = group.devices * group.charged_parts * (piece.to_ms - piece.from_ms)
+    quantity = charged_ms * group.rating_micro
+    nominal = charged_ms * terms.charged_micro
     return SliceRow(
-        row_id("usage", *owner, *group, piece.from_ms, revision), "usage", lease.id,
+        row_id("usage", *owner, *group.named, piece.from_ms, revision), "usage", lease.id,
         lease.tenant, lease.project, lease.labels, lease.profile, group.pool, group.model,
         group.vendor, lease.workload_class, piece.from_ms, piece.to_ms, group.devices,
         group.parts, checked(part_ms), group.rating_micro, group.rating_version,
         group.provenance, checked(quantity), checked(nominal), piece.price, piece.per,
         piece.price_list, piece.cost, piece.currency, revision, sequence, group.home_pool,
-        group.home_model,
+        group.home_model, charged_parts=group.charged_parts, partition=group.partition,
     )  # fmt: skip

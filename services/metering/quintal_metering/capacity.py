@@ -27,19 +27,36 @@ _SILENT: Final = frozenset({"lost", "suspect"})
 _NOBODYS: Final = Node()
 
 
-def composed(base: str, holds: tuple[Hold, ...]) -> dict[str, int]:
-    """What a device's parts are: held as the first that applies, and the rest is stranded."""
-    if not holds:
-        return {base: PARTS}
+Cut = tuple[int, tuple[tuple[str, int], ...]]
+"""The smallest legal share of a device, and (uuid, parts) of its partitions."""
+
+_UNCUT: Final[Cut] = (PARTS, ())
+
+
+def composed(base: str, holds: tuple[Hold, ...], cut: Cut = _UNCUT) -> dict[str, int]:
+    """What a device's parts are: each hold's as its lease is, and what of the rest is free."""
     if len(holds) == 1 and holds[0].parts == PARTS:
         return {_HELD_AS[holds[0].state]: PARTS}
-    states = {hold.state for hold in holds}
-    for state, reason in _HELD_AS.items():
-        if state in states:
-            held = sum(hold.parts for hold in holds if hold.state == state)
-            rest = PARTS - held
-            return {reason: held, "stranded": rest} if rest else {reason: held}
-    return {base: PARTS}
+    smallest, partitions = cut
+    if not holds and not partitions:
+        return {base: PARTS}
+    found: dict[str, int] = {}
+    for hold in holds:
+        reason = _HELD_AS[hold.state]
+        found[reason] = found.get(reason, 0) + hold.parts
+    rest = PARTS - sum(found.values())
+    if all(hold.partitions for hold in holds):
+        taken = {uuid for hold in holds for uuid in hold.partitions}
+        free = sum(parts for uuid, parts in partitions if uuid not in taken)
+        found |= {base: free, "partition_overhead": rest - free}
+    else:
+        found[base if rest >= smallest and not partitions else "stranded"] = rest
+    return {reason: parts for reason, parts in found.items() if parts}
+
+
+def _all(holds: tuple[Hold, ...]) -> bool:
+    """Whether leases have all of it: then it does not matter what it would be without them."""
+    return len(holds) == 1 and holds[0].parts == PARTS
 
 
 def base_of(state: State, device: Device) -> str:
@@ -78,12 +95,13 @@ def hold(turn: Turn, device: Device, lease: str, held: Hold | None) -> None:
     else:
         device.holds[lease] = held
     after = tuple(device.holds.values())
-    base = "" if before and after else base_of(turn.state, device)
-    parts = composed(base, after)
+    base = "" if _all(before) and _all(after) else base_of(turn.state, device)
+    cut = (device.smallest_parts, device.partitions)
+    parts = composed(base, after, cut)
     if device.present:
         cell = _cell(turn, device.pool, device.model or "")
         settle(cell, turn.at_ms)
-        _shift(cell.parts, composed(base, before), -1)
+        _shift(cell.parts, composed(base, before, cut), -1)
         _shift(cell.parts, parts, 1)
     _remember(turn, device, parts)
 
@@ -110,12 +128,14 @@ def _remember(turn: Turn, device: Device, parts: dict[str, int]) -> None:
         device.pieces.pop()
     pool, model = (device.pool, device.model or "") if device.present else ("", "")
     base = base_of(turn.state, device)
-    device.pieces.append(Piece(turn.at_ms, pool, model, device.present, base, holds))
+    cut = (device.smallest_parts, device.partitions)
+    device.pieces.append(Piece(turn.at_ms, pool, model, device.present, base, holds, *cut))
 
 
 def _count(turn: Turn, device: Device, *, sign: int) -> dict[str, int]:
     holds = tuple(device.holds.values())
-    parts = composed("" if holds else base_of(turn.state, device), holds)
+    cut = (device.smallest_parts, device.partitions)
+    parts = composed("" if _all(holds) else base_of(turn.state, device), holds, cut)
     if device.present:
         cell = _cell(turn, device.pool, device.model or "")
         settle(cell, turn.at_ms)
@@ -178,7 +198,8 @@ def restate(turn: Turn, device: Device, lease: str, from_ms: int) -> None:
 
 
 def _move(turn: Turn, piece: Piece, after: tuple[Hold, ...], span: tuple[int, int]) -> None:
-    old, new = composed(piece.base, piece.holds), composed(piece.base, after)
+    cut = (piece.smallest_parts, piece.partitions)
+    old, new = composed(piece.base, piece.holds, cut), composed(piece.base, after, cut)
     for reason in {**old, **new}:
         change = new.get(reason, 0) - old.get(reason, 0)
         for hour, start, end in hours_within(*span):

@@ -57,12 +57,14 @@ def corrected(
     Raises Unmatched.
     """
     rating = _rating(row, how, catalogs)
-    charged = abs(row.nominal_quantity // row.part_ms) if row.part_ms else 0
+    charged_ms = row.devices * row.charged_parts * (row.to_ms - row.from_ms)
+    charged = abs(row.nominal_quantity) // charged_ms if charged_ms else 0
     nominal = charged != row.rating_micro
     micro = charged if nominal else rating[0]
     terms = Terms(
         row.tenant, row.profile, row.pool, row.model, row.workload_class,
         devices=row.devices, parts=row.parts, charged_micro=micro,
+        charged_parts=row.charged_parts if row.charged_parts != row.parts else None,
     )  # fmt: skip
     pieces = charge(terms, row.from_ms, row.to_ms, _prices(row, how))
     same = len(pieces) == 1 and (pieces[0].price, pieces[0].per) == (row.price, row.price_per)
@@ -71,19 +73,19 @@ def corrected(
     sign = -1 if row.part_ms < 0 else 1
     instead = []
     for piece in pieces:
-        share = sign * row.devices * row.parts * (piece.to_ms - piece.from_ms)
+        share = sign * row.devices * (piece.to_ms - piece.from_ms)
         instead.append(
             row._replace(
                 id=row_id("rerated", row.id, piece.from_ms, how.revision),
                 kind="adjustment",
                 from_ms=piece.from_ms,
                 to_ms=piece.to_ms,
-                part_ms=share,
+                part_ms=share * row.parts,
                 rating_micro=rating[0],
                 rating_version=rating[1],
                 provenance=rating[2],
-                quantity=checked(share * rating[0]),
-                nominal_quantity=checked(share * micro),
+                quantity=checked(share * row.charged_parts * rating[0]),
+                nominal_quantity=checked(share * row.charged_parts * micro),
                 price=piece.price,
                 price_per=piece.per,
                 price_list=piece.price_list,
@@ -131,7 +133,8 @@ def _rating(
     old = _entry(catalogs.get(row.revision), row)
     if old is None:
         raise Unmatched(row.id)
-    new = how.catalog.rating(row.model, row.workload_class, old.precision)
+    rated = _rated(how.catalog, row)
+    new = how.catalog.rating(rated, row.workload_class, old.precision)
     if new is None or new.per != old.per:
         raise Unmatched(row.id)
     # A device of many cores was rated as so many times one core's.
@@ -139,9 +142,17 @@ def _rating(
     return to_micro(Decimal(new.value)) * cores, new.version, new.provenance
 
 
+def _rated(catalog: Catalog, row: SliceRow) -> str:
+    """The model whose rating the slice goes by: a partition's own, where it has one."""
+    spec = catalog.models.get(row.model)
+    profiles = spec.partitions if spec and row.partition else ()
+    own = next((p.model for p in profiles if p.name == row.partition), None)
+    return own or row.model
+
+
 def _entry(catalog: Catalog | None, row: SliceRow) -> Rating | None:
     """The rating that the slice was charged by, in the revision that it names."""
-    spec = catalog.models.get(row.model) if catalog else None
+    spec = catalog.models.get(_rated(catalog, row)) if catalog else None
     if spec is None:
         return None
     for rating in spec.ratings:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-from quintal.units import MS_PER_HOUR
+from quintal.units import MS_PER_HOUR, PARTS
 
 HoldState = Literal["granted", "bound", "ending"]
 
@@ -22,6 +22,8 @@ class Hold(NamedTuple):
     lease: str
     state: HoldState
     parts: int
+    partitions: tuple[str, ...] = ()
+    """The uuids of those that it has; none where it has the device, or a share of it."""
 
 
 class Piece(NamedTuple):
@@ -35,6 +37,8 @@ class Piece(NamedTuple):
     base: str
     """What it would be if no lease held it: `free`, or why not."""
     holds: tuple[Hold, ...]
+    smallest_parts: int = PARTS
+    partitions: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(slots=True)
@@ -60,6 +64,10 @@ class Device:
     pool: str = ""
     health: str = "ok"
     disputed: bool = False
+    smallest_parts: int = PARTS
+    """The smallest legal share of it."""
+    partitions: tuple[tuple[str, int], ...] = ()
+    """(uuid, parts) of those that it is cut into and that its agent reports."""
     holds: dict[str, Hold] = field(default_factory=dict)
     pieces: list[Piece] = field(default_factory=list)
     """Kept while a bound lease holds it, because its end may lie before now."""
@@ -77,6 +85,11 @@ class Card(NamedTuple):
     rating_micro: int
     rating_version: str
     provenance: str
+    charged_parts: int
+    """Parts that the rating is taken with."""
+    partition: str = ""
+    """The uuid; empty where it is no partition."""
+    partition_profile: str = ""
 
 
 class Group(NamedTuple):
@@ -92,6 +105,14 @@ class Group(NamedTuple):
     home_pool: str
     home_model: str
     devices: int
+    charged_parts: int
+    partition: str = ""
+    """Its profile; empty where it is none."""
+
+    @property
+    def named(self) -> tuple[object, ...]:
+        """What makes a slice of it the only one of its sort. Whole cards are named as ever."""
+        return self if self.partition else self[:10]
 
 
 class Use(NamedTuple):

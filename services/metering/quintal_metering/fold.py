@@ -166,18 +166,21 @@ def _apply_to_device(
 def _set_device(turn: Turn, device: Device, record: AnyRecord) -> None:
     match record:
         case ledger.DeviceAppeared():
+            _set_cut(device, record)
             if not device.present:
                 device.present, device.disputed = True, False
                 turn.state.nodes.setdefault(device.node, Node()).devices[device.uuid] = True
             device.model, device.pool = record.model, record.pool
             device.health = record.device.health
         case ledger.DeviceChanged():
+            _set_cut(device, record)
             device.model, device.pool = record.model, record.pool
             device.health = record.device.health
         case ledger.DeviceGone():
             device.present = False
             turn.state.nodes[device.node].devices.pop(device.uuid, None)
         case ledger.DeviceResolved():
+            _set_cut(device, record)
             device.model, device.pool = record.model, record.pool
         case ledger.DeviceHealthChanged():
             device.health = record.health
@@ -185,6 +188,12 @@ def _set_device(turn: Turn, device: Device, record: AnyRecord) -> None:
             device.disputed = record.disputed
         case _:
             raise AssertionError(record.kind)
+
+
+def _set_cut(device: Device, cut: ledger.Cut) -> None:
+    """A partition that is missing is its holder's alone: it goes with the hold."""
+    device.smallest_parts = cut.smallest_parts
+    device.partitions = tuple((p.uuid, p.parts) for p in cut.partitions if not p.missing)
 
 
 def _reshape_holders(turn: Turn, devices: Iterable[Device]) -> None:
@@ -302,8 +311,11 @@ def _drop(turn: Turn, lease: Lease, kind: str) -> None:
 def _hold(turn: Turn, lease: Lease) -> None:
     """Make the lease's holds on its devices what the lease now is."""
     parts: dict[tuple[str, str], int] = {}
+    cuts: dict[tuple[str, str], tuple[str, ...]] = {}
     for card in lease.cards:
         parts[card[:2]] = parts.get(card[:2], 0) + card.parts
+        if card.partition:
+            cuts[card[:2]] = (*cuts.get(card[:2], ()), card.partition)
     for (node, uuid), number in parts.items():
         key = device_key(node, uuid)
         device = turn.state.devices.get(key)
@@ -312,7 +324,8 @@ def _hold(turn: Turn, lease: Lease) -> None:
             device = turn.state.devices[key] = Device(node, uuid)
         if lease.state == "ending" and lease.id not in device.holds:
             continue
-        capacity.hold(turn, device, lease.id, Hold(lease.id, lease.state, number))
+        its = Hold(lease.id, lease.state, number, cuts.get((node, uuid), ()))
+        capacity.hold(turn, device, lease.id, its)
 
 
 def _let_go(turn: Turn, lease: Lease, cards: tuple[Card, ...]) -> None:
@@ -337,6 +350,9 @@ def _card(device: LeaseDevice) -> Card:
         device.rating_micro,
         device.rating_version,
         device.provenance,
+        device.charged,
+        device.partition or "",
+        device.partition_profile,
     )
 
 

@@ -12,6 +12,8 @@ from decimal import Decimal
 from hashlib import sha256
 from typing import Final, Literal, NamedTuple
 
+from quintal.units import PARTS
+
 DIGITS_MAX: Final = 38
 """What the store's `Decimal(38, 0)` holds; a quantity above it is refused, never wrapped."""
 
@@ -23,10 +25,10 @@ RowKind = Literal["usage", "adjustment"]
 class SliceRow(NamedTuple):
     """A stretch of one lease's equal devices, in one hour, at one price.
 
-    `part_ms` is devices x parts x ms; `quantity` that times the rating's micro-units. Both are
-    negative in an adjustment. `home_*` is where the devices stood in the inventory meanwhile,
-    which conservation needs; `pool` and `model` are what was granted. An empty home is a device
-    that had left the inventory.
+    `part_ms` is devices x parts x ms; `quantity` devices x charged parts x ms times the rating's
+    micro-units. Both are negative in an adjustment. `home_*` is where the devices stood in the
+    inventory meanwhile, which conservation needs; `pool` and `model` are what was granted. An empty
+    home is a device that had left the inventory.
     """
 
     id: str
@@ -63,6 +65,10 @@ class SliceRow(NamedTuple):
     """The correction that wrote this row; empty where the fold did."""
     reverses: str = ""
     """The row that this one takes back whole."""
+    charged_parts: int = PARTS
+    """Parts that the rating was taken with: `parts`, but of a partition rated by itself."""
+    partition: str = ""
+    """The profile of a partition; empty where it is none."""
 
 
 class CapacityRow(NamedTuple):
