@@ -219,6 +219,23 @@ def test_one_card_seen_on_two_nodes_is_nobodys() -> None:
     assert len(site.granted(cards=3).devices) == 3
 
 
+def test_a_copied_uuid_stops_new_grants_of_that_card_and_nothing_else() -> None:
+    site = a_site()
+    held = site.granted(cards=1, bind="none")
+    (device,) = held.devices
+    copied = next(c for c in cards("n1", "A-80", 4) if c.uuid == device.uuid)
+    site.report(inventory("n2", copied))
+    assert site.state.leases[held.lease].state is State.BOUND
+    (row,) = [row for row in site.state.census() if row.model == "a-80"]
+    assert (row.leased, row.unavailable) == (1_000_000, {"disputed": 1_000_000})
+    site.apply(ledger.LivenessChanged(at_ms=AT_MS, node="n2", liveness="lost", heard_ms=AT_MS))
+    assert site.state.fleet.nodes["n1"].devices[device.uuid].disputed == "duplicate_device"
+    site.over(held)
+    assert device.uuid not in {d.uuid for d in site.granted(cards=3).devices}
+    site.report(inventory("n2"))
+    assert not site.state.fleet.nodes["n1"].devices[device.uuid].disputed
+
+
 def gang(site: Site) -> ledger.LeaseGranted:
     return site.granted(cards=2, nodes=2, accelerator=only("a-80"))
 

@@ -1,8 +1,9 @@
-"""What one tenant may ask at once, so that a flood of one is no drought of another."""
+"""What one tenant may ask and one agent may say: a flood of one is no drought of another."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from quintal.contracts.message import Refusal
 from quintal.errors import Code
@@ -51,3 +52,33 @@ class TenantLimits:
     def leave(self, tenant: str) -> None:
         """A request that `enter` let in is answered."""
         self._buckets[tenant].in_flight -= 1
+
+
+AGENT_RATES: Final = {"heartbeat": (5.0, 50), "inventory": (2.0, 50), "health": (20.0, 1_024)}
+"""Messages of one node a second, sustained, and how many may come at once. A beat comes every five
+seconds, an inventory on change; a device that fails takes some events with it, and a node has at
+most 512. What is dropped is made good: an inventory that the next beat names and nobody heard is
+asked for, and it has every device's health."""
+
+
+@dataclass(slots=True)
+class AgentLimits:
+    """A token bucket per node and sort of message. Time is an argument."""
+
+    _buckets: dict[tuple[str, str], _Bucket] = field(default_factory=dict)
+    dropped: dict[str, int] = field(default_factory=dict)
+    """Node -> messages that were too many."""
+
+    def hears(self, node: str, sort: str, now_s: float) -> bool:
+        """Whether one more message of this sort is heard now."""
+        per_s, at_once = AGENT_RATES[sort]
+        bucket = self._buckets.get((node, sort))
+        if bucket is None:
+            bucket = self._buckets[node, sort] = _Bucket(at_once, now_s)
+        bucket.tokens = min(at_once, bucket.tokens + (now_s - bucket.at_s) * per_s)
+        bucket.at_s = now_s
+        if bucket.tokens < 1:
+            self.dropped[node] = self.dropped.get(node, 0) + 1
+            return False
+        bucket.tokens -= 1
+        return True

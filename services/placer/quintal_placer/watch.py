@@ -20,6 +20,7 @@ from quintal_placer import agents, facts
 from quintal_placer.agents import Agents
 from quintal_placer.engine.leases import State
 from quintal_placer.ledger import LedgerWriter
+from quintal_placer.limits import AgentLimits
 from quintal_placer.promises import Promises
 from quintal_placer.settings import Settings
 from quintal_placer.state import PlacerState
@@ -56,23 +57,32 @@ class Watch:
         self.skew_ms: dict[str, int] = {}
         self.forged = 0
         """Messages whose subject is one node's and whose field another's."""
+        self.limits = AgentLimits()
 
     async def listen(self) -> None:
         """Subscribe; before the lead is taken all that comes is left."""
-        await self._bus.hear(subjects.INVENTORY, self._led(self._inventory))
-        await self._bus.hear(subjects.HEARTBEAT, self._led(self._heartbeat))
-        await self._bus.hear(subjects.HEALTH, self._led(self._health))
+        await self._bus.hear(subjects.INVENTORY, self._led("inventory", self._inventory))
+        await self._bus.hear(subjects.HEARTBEAT, self._led("heartbeat", self._heartbeat))
+        await self._bus.hear(subjects.HEALTH, self._led("health", self._health))
 
-    def _led(self, handler: Callable[..., None]) -> Callable[..., None]:
+    def _led(self, sort: str, handler: Callable[..., None]) -> Callable[..., None]:
         def hear(message: Event, tokens: tuple[str, ...]) -> None:
             node = getattr(message, "node", "")
             if tokens[-1] != node:  # the bus vouches for the subject, and for no field
                 self.forged += 1
                 log.warning("dropped: %s speaks of %r", ".".join(tokens), node)
-            elif self._promises is not None:
+            elif self._promises is not None and self._bears(node, sort):
                 handler(message)
 
         return hear
+
+    def _bears(self, node: str, sort: str) -> bool:
+        """Whether the node has not said too much of late; the first of too many is told."""
+        if self.limits.hears(node, sort, asyncio.get_running_loop().time()):
+            return True
+        if self.limits.dropped[node] == 1:
+            log.warning("%s floods its %s subject: what is too much is dropped", node, sort)
+        return False
 
     async def lead(self, promises: Promises, writer: LedgerWriter) -> None:
         """From here on this placer leads: count silence anew, then read what every node has."""
