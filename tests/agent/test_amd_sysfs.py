@@ -144,3 +144,17 @@ def test_a_file_with_nonsense_is_no_number(tmp_path: Path, said: str) -> None:
 def test_no_card_is_what_the_tool_says_of_it(tmp_path: Path) -> None:
     probe = AmdProbe(sys_root=str(tmp_path), tool=Tool(SILENT))
     assert probe.observe() is SILENT
+
+
+def test_case_j06_readings_need_no_tool_neither_the_hosts_nor_one_in_a_users_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are collected by the agent, from /sys: what an image has or lacks is no matter."""
+    card(tmp_path, 0, AT)
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    seen = AmdProbe(sys_root=str(tmp_path)).observe()
+    (device,) = seen.devices
+    told = {name: (value.value, value.quality) for name, value in device.readings.items()}
+    assert told["utilization_percent"] == (37, "ok")
+    assert told["power_watts"] == (133, "ok")
+    assert told["memory_used_bytes"] == (298844160, "ok")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pynvml
 import pytest
 
+from quintal_agent.probes import nvidia_gpm
 from quintal_agent.probes.nvidia import NvidiaProbe
 from quintal_agent.probes.probe import Observation
 from tests.agent.fake_nvml import FakeNvml, a_gpu
@@ -161,6 +163,82 @@ def test_mig_instances_are_partitions_and_holes_are_passed_over() -> None:
         ("MIG-a", "1g.10gb"), ("MIG-b", "1g.10gb"),
     ]  # fmt: skip
     assert device.readings["utilization_percent"].quality == "unsupported"
+
+
+class Gpm(FakeNvml):
+    """One that can sample its instances: each is as busy as `busy` says, between two samples."""
+
+    def __init__(self, *devices: dict[str, object], busy: dict[int, float]) -> None:
+        super().__init__(*devices)
+        self.busy = busy
+        self.alive: set[int] = set()
+        self.of: dict[int, int] = {}
+        self.count = 0
+
+    def c_nvmlGpmMetricsGet_t(self) -> SimpleNamespace:  # noqa: N802
+        return SimpleNamespace(metrics=[SimpleNamespace(metricId=0, nvmlReturn=0, value=0.0)])
+
+    def nvmlGpmSampleAlloc(self) -> int:  # noqa: N802
+        self.count += 1
+        self.alive.add(self.count)
+        return self.count
+
+    def nvmlGpmSampleFree(self, sample: int) -> None:  # noqa: N802
+        self.alive.remove(sample)
+
+    def nvmlGpmMigSampleGet(self, _: object, instance: int, sample: int) -> None:  # noqa: N802
+        if instance not in self.busy:
+            raise pynvml.NVMLError(3)
+        self.of[sample] = instance
+
+    def nvmlGpmMetricsGet(self, asked: Any) -> None:  # noqa: N802
+        first, second = self.of[asked.sample1], self.of[asked.sample2]
+        assert first == second, "two samples of one instance"
+        asked.metrics[0].nvmlReturn = 0
+        asked.metrics[0].value = self.busy[first]
+
+
+def test_the_library_takes_its_samples_as_they_are_kept() -> None:
+    """The layout of the real binding: two samples, one metric."""
+    asked, sample = pynvml.c_nvmlGpmMetricsGet_t(), pynvml.c_nvmlGpmSample_t()
+    asked.sample1, asked.sample2 = sample, sample
+    asked.version, asked.numMetrics = pynvml.NVML_GPM_METRICS_GET_VERSION, 1
+    asked.metrics[0].metricId = pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL
+    assert (asked.version, asked.metrics[0].metricId) == (1, nvidia_gpm.GRAPHICS_BUSY)
+
+
+def in_parts(**more: object) -> dict[str, object]:
+    def mig(uuid: str, instance: int, slices: int) -> dict[str, object]:
+        return {
+            "UUID": uuid, "GpuInstanceId": instance, "Name": "H100 MIG x",
+            "Attributes_v2": SimpleNamespace(gpuInstanceSliceCount=slices),
+        }  # fmt: skip
+
+    return a_gpu(
+        MigMode=[1, 1], MaxMigDeviceCount=7, UtilizationRates=None,
+        migs={0: mig("MIG-a", 3, 4), 1: mig("MIG-b", 5, 1)}, **more,
+    )  # fmt: skip
+
+
+def test_case_j09_under_mig_the_busy_share_comes_from_the_field_that_knows_instances() -> None:
+    library = Gpm(in_parts(), busy={3: 100.0, 5: 50.0})
+    looking = probe(library)
+    first = looking.observe().devices[0].readings["utilization_percent"]
+    assert (first.value, first.quality) == (None, "unavailable")
+    second = looking.observe().devices[0].readings["utilization_percent"]
+    assert second.value == pytest.approx((100 * 4 + 50) / 7, abs=0.05)
+    assert (second.quality, second.derived, second.source) == ("ok", True, "gpm")
+    for _ in range(3):
+        looking.observe()
+    assert len(library.alive) == 2, "a sample an instance is kept, the others are given back"
+
+
+def test_case_j09_where_no_field_knows_instances_it_is_unsupported_and_no_zero() -> None:
+    for library in (Gpm(in_parts(), busy={}), FakeNvml(in_parts())):
+        looking = probe(library)
+        looking.observe()
+        told = looking.observe().devices[0].readings["utilization_percent"]
+        assert (told.value, told.quality) == (None, "unsupported")
 
 
 def test_memory_held_by_processes_is_counted_and_a_hidden_amount_is_not_a_number() -> None:

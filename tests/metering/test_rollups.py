@@ -187,6 +187,25 @@ def test_case_j07_four_sharers_of_a_busy_card_are_not_each_told_all_of_it(
     assert sum(row["busy_ms"] for row in rows) == pytest.approx(0.99 * HOUR)
 
 
+def test_case_j08_whose_a_partition_is_the_lease_table_says_and_no_label(
+    open_store: OpenStore,
+) -> None:
+    """Two leases hold partitions of one card, under labels that name somebody else."""
+    story = Story().node().appear("g1").adopt(1, price_list("1"))
+    for n, tenant in enumerate(("vision", "speech")):
+        part = card("g1", parts=PARTS // 2, partition=f"MIG-{n}", partition_profile="3g.40gb")
+        story.grant(f"l{n}", part, bound=True, tenant=tenant, labels={"owner": "nobody"})
+    meter = metered(open_store(), story.at(HOUR).tick())
+    seen = Observed(meter.store)
+    for minute in range(60):
+        seen.sample(T0 + minute * MINUTE_MS, utilization_percent=(50,))
+    seen.roll()
+    roll_up_hour(meter, seen, T0)  # type: ignore[arg-type]
+    rows = lease_hours(meter.store)
+    assert {name: row["tenant"] for name, row in rows.items()} == {"l0": "vision", "l1": "speech"}
+    assert [row["device_level_only"] for row in rows.values()] == [1, 1]
+
+
 def test_a_move_and_a_late_end_are_seen_on_the_right_device(open_store: OpenStore) -> None:
     story = Story().node().appear("g1").appear("g2").adopt(1, price_list("1"))
     story.grant("l1", card("g1"), bound=True).at(HOUR // 2)

@@ -8,13 +8,14 @@ child is started afresh later, so that a driver or library that came meanwhile i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from quintal_agent.probes import nvidia_links
 from quintal_agent.probes.nvidia_events import XidEvents
+from quintal_agent.probes.nvidia_gpm import MigSamples
 from quintal_agent.probes.pci import scan
 from quintal_agent.probes.probe import (
     PCI_IDENTITY,
@@ -73,6 +74,7 @@ class NvidiaProbe:
         self._linked: tuple[frozenset[str], tuple[Link, ...] | None] = (frozenset(), None)
         """Of which devices the links were asked, and which there are."""
         self._fabrics: dict[str, str | None] = {}
+        self._samples: MigSamples | None = None
 
     def observe(self) -> Observation:
         """Look once."""
@@ -215,10 +217,11 @@ class NvidiaProbe:
         readings |= self._readings(handle)
         health, reason = self._health(handle)
         busy_bytes, processes, process_count = self._use(handle, readings, total)
-        mig = tuple(self._mig(handle))
+        slices: dict[int, int] = {}
+        mig = tuple(self._mig(handle, slices))
         if mig or self._mig_on(handle):
             # With MIG on, the whole device has no utilization; its instances may be busy.
-            readings["utilization_percent"] = Value(quality="unsupported")
+            readings["utilization_percent"] = self._mig_busy(handle, uuid, slices)
         return Device(
             uuid=uuid or f"{PCI_IDENTITY}{address}",
             index=index,
@@ -350,7 +353,17 @@ class NvidiaProbe:
         mode = _or_none(self._library, "nvmlDeviceGetMigMode", handle)
         return mode is not None and mode[0] == 1
 
-    def _mig(self, handle: Any) -> list[Part]:
+    def _mig_busy(self, handle: Any, uuid: str, slices: Mapping[int, int]) -> Value:
+        """What the instances come to together, where GPM tells."""
+        if not slices:
+            return Value(quality="unsupported")
+        if self._samples is None:
+            self._samples = MigSamples(self._library)
+        most = _or_none(self._library, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0
+        return self._samples.busy(handle, uuid, slices, max(most, sum(slices.values())))
+
+    def _mig(self, handle: Any, slices: dict[int, int]) -> list[Part]:
+        """Its instances; into `slices` goes how large each GPU instance is."""
         nvml = self._library
         if not self._mig_on(handle):
             return []
@@ -367,6 +380,9 @@ class NvidiaProbe:
             name = _string(_or_none(nvml, "nvmlDeviceGetName", mig) or "")
             first = instance is None or instance not in counted
             counted.add(instance)
+            shape = _or_none(nvml, "nvmlDeviceGetAttributes_v2", mig)
+            if instance is not None and shape is not None:
+                slices[int(instance)] = int(shape.gpuInstanceSliceCount)
             parts.append(
                 Part(
                     uuid=_string(uuid),
