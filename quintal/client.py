@@ -159,6 +159,10 @@ class Client:
         """The tenant's requests that wait, with their places."""
         return await self._ask(subjects.QUEUE, ask or placement.QueueAsk())
 
+    async def events(self, ask: placement.EventsAsk | None = None) -> placement.Events:
+        """The newest transitions of the tenant's leases, oldest first."""
+        return await self._ask(subjects.EVENTS, ask or placement.EventsAsk(), timeout_s=15)
+
     # --- operations ---------------------------------------------------------------------------
 
     async def cordon(self, nodes: tuple[str, ...], reason: str = "") -> placement.Done:
@@ -239,6 +243,10 @@ class Client:
     async def all_quotas(self, tenant: str | None = None) -> placement.QuotaView:
         """Caps of all tenants, or of one."""
         return await self._ask(subjects.ALL_QUOTAS, placement.QuotaAsk(tenant=tenant))
+
+    async def all_events(self, ask: placement.EventsAsk | None = None) -> placement.Events:
+        """The newest transitions of leases and nodes, oldest first."""
+        return await self._ask(subjects.ALL_EVENTS, ask or placement.EventsAsk(), timeout_s=15)
 
     # --- catalog ------------------------------------------------------------------------------
 

@@ -59,6 +59,7 @@ TABLE: Final[dict[str, tuple[str, str]]] = {
     "leases": ("placement", "List leases, or show one."),
     "queue": ("queue", "Show what waits, in order."),
     "explain": ("placement", "Say why a request got what it got."),
+    "events": ("events", "Show what happened to leases and nodes, and what happens."),
     "adopt": ("operations", "Open a lease on devices that an outside scheduler gave away."),
     "end": ("operations", "End an adopted lease."),
     "cordon": ("operations", "Stop new grants on nodes."),

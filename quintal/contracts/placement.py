@@ -624,3 +624,26 @@ class News(Answer):
     lease: str = ""
     node: str = ""
     reason: str = ""
+    tenant: str = ""
+    """Whose lease it is, as `events` tells; news has it in the subject."""
+
+
+class EventsAsk(ReadAsk):
+    """The newest transitions of leases and nodes, oldest first; all filters must hold."""
+
+    lease: Word | None = None
+    node: Word | None = None
+    tenant: Word | None = None
+    """For an operator: only this tenant's leases."""
+    since_ms: UnixMs | None = None
+    limit: Annotated[int, Field(ge=1, le=1_000)] = 100
+
+
+class Events(Answer):
+    """What happened, as the ledger has it."""
+
+    kind: Literal["events"] = "events"
+    events: tuple[News, ...]
+    sequence: int = 0
+    more: bool = False
+    """Whether there may be older ones: give a later `since_ms`, or a filter."""

@@ -226,6 +226,10 @@ QUOTA: Final = _request(
     "placement.{tenant}.quota", placement.QuotaAsk, placement.QuotaView, _TENANT, _PLACER,
     "The tenant's caps and what is held under them.",
 )  # fmt: skip
+EVENTS: Final = _request(
+    "placement.{tenant}.events", placement.EventsAsk, placement.Events, _TENANT, _PLACER,
+    "The newest transitions of the tenant's leases.",
+)  # fmt: skip
 
 QUEUE: Final = _request(
     "placement.{tenant}.queue", placement.QueueAsk, placement.QueueView, _TENANT, _PLACER,
@@ -298,6 +302,10 @@ ALL_QUEUES: Final = _request(
 ALL_QUOTAS: Final = _request(
     "ops.{principal}.quota", placement.QuotaAsk, placement.QuotaView, _PEOPLE, _PLACER,
     "Caps of all tenants.",
+)  # fmt: skip
+ALL_EVENTS: Final = _request(
+    "ops.{principal}.events", placement.EventsAsk, placement.Events, _OPERATOR, _PLACER,
+    "The newest transitions of leases and nodes.",
 )  # fmt: skip
 
 # --- catalog ----------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ from typing import Final
 import nats.errors
 
 from quintal.bus import Bus
-from quintal.contracts import ledger, placement, subjects
-from quintal_placer.slim import made
+from quintal.contracts import ledger, subjects
+from quintal_placer import news
 from quintal_placer.state import PlacerState
 
 log = logging.getLogger(__name__)
@@ -22,7 +22,9 @@ PENDING_MAX: Final = 10_000
 LINGER_S: Final = 0.02
 BUNDLE_MAX: Final = 1_000
 
-_NODE_KINDS: Final = {"liveness", "cordon", "taint", "retired", "node"}
+_NODE_KINDS: Final = {
+    "liveness", "cordon", "taint", "retired", "node", "device_health", "dispute",
+}  # fmt: skip
 
 
 class Announcer:
@@ -56,31 +58,17 @@ class Announcer:
         appended.add_done_callback(send)
 
     def _lease(self, record: ledger.AnyRecord, tenant: str, sequence: int) -> None:
-        lease: str = getattr(record, "lease", "")
-        reason: str = getattr(record, "reason", "") or getattr(record, "code", "")
-        news = made(
-            placement.News,
-            at=record.at_ms,
-            what=record.kind,
-            sequence=sequence,
-            lease=lease,
-            reason=reason,
+        told = news.of_lease(record, sequence)
+        subject = subjects.LEASE_NEWS.subject(
+            tenant=tenant, lease=told.lease, transition=record.kind
         )
-        subject = subjects.LEASE_NEWS.subject(tenant=tenant, lease=lease, transition=record.kind)
-        self._put(subject, subjects.LEASE_NEWS.message.dump_json(news))
+        self._put(subject, subjects.LEASE_NEWS.message.dump_json(told))
 
     def _node(self, record: ledger.AnyRecord, sequence: int) -> None:
-        node: str = getattr(record, "node", "")
-        what: str = getattr(record, "liveness", record.kind)
-        news = placement.News(
-            at=record.at_ms,
-            what=what,
-            sequence=sequence,
-            node=node,
-            reason=getattr(record, "reason", ""),
-        )
-        subject = subjects.NODE_NEWS.subject(node=node, transition=record.kind)
-        self._put(subject, subjects.NODE_NEWS.message.dump_json(news))
+        told = news.of_node(record, sequence)
+        if told is not None:
+            subject = subjects.NODE_NEWS.subject(node=told.node, transition=record.kind)
+            self._put(subject, subjects.NODE_NEWS.message.dump_json(told))
 
     def decision(self, record: ledger.DecisionRecord) -> None:
         """Keep a record of one answered request for a day."""

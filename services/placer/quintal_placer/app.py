@@ -12,6 +12,7 @@ from quintal.contracts import subjects
 from quintal.settings import environment
 from quintal_placer.bundles import Bundles
 from quintal_placer.handlers import Handlers
+from quintal_placer.history import History
 from quintal_placer.lead import Placer
 from quintal_placer.ledger import Deposed
 from quintal_placer.limits import TenantLimits
@@ -22,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 def table(
-    handlers: Handlers, reads: ReadHandlers, bundles: Bundles
+    handlers: Handlers, reads: ReadHandlers, bundles: Bundles, history: History
 ) -> tuple[tuple[object, object], ...]:
     """Subject -> handler: everything outsiders can ask of the placer."""
     return (
@@ -45,6 +46,8 @@ def table(
         (subjects.ADOPT, handlers.adopt),
         (subjects.END_ADOPTED, handlers.end),
         (subjects.SNAPSHOT, handlers.snapshot),
+        (subjects.EVENTS, history.own),
+        (subjects.ALL_EVENTS, history.every),
         (subjects.SNAPSHOT_PART, bundles.part),
         (subjects.FLEET, reads.fleet),
         (subjects.CAPACITY, reads.capacity),
@@ -65,7 +68,9 @@ async def run(stop: asyncio.Event) -> int:
         placer = Placer(settings, back, SystemClock())
         limits = TenantLimits(settings.rate_per_s, settings.in_flight_max)
         writes, reads = Handlers(placer, limits), ReadHandlers(placer, limits)
-        for request, handler in table(writes, reads, Bundles(placer)):
+        for request, handler in table(
+            writes, reads, Bundles(placer), History(placer, back, limits)
+        ):
             await front.serve(
                 request,  # type: ignore[arg-type]
                 handler,  # type: ignore[arg-type]
