@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from quintal.cli.choices import Output, chosen
 from quintal.cli.placement import show_explanation
 from quintal.contracts import ledger, nodes, placement
 from quintal.contracts.documents import Document
@@ -301,8 +302,12 @@ def explained(situation: Situation) -> tuple[placement.Explanation, placement.Ex
 
 def printed(told_: placement.Explanation) -> str:
     out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        show_explanation(told_)
+    before, chosen.output = chosen.output, Output.TABLE
+    try:
+        with contextlib.redirect_stdout(out):
+            show_explanation(told_)
+    finally:
+        chosen.output = before
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 

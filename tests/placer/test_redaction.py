@@ -204,6 +204,7 @@ async def history(steps: list[tuple[str, int]]) -> None:
     states = ("queued", "granted", "bound", "ending", "ended", "failed", "refused", "cancelled")
     await town.told(A, await town.reads.leases(caller, placement.ListAsk(states=states)))
     await town.told(A, await town.reads.quota(caller, placement.QuotaAsk(tenant=B)))
+    await town.told(A, await town.reads.queue(caller, placement.QueueAsk(tenant=B)))
     for name in town.ids[A]:
         await town.told(A, await town.reads.explain(caller, placement.ExplainAsk(request_id=name)))
         await town.told(A, await town.reads.get(caller, placement.GetAsk(request_id=name)))
@@ -228,6 +229,15 @@ def test_law_13_no_string_of_one_tenant_occurs_in_any_answer_to_another() -> Non
 
         over_histories()
     print(dict(SEEN))
-    missing = {"Lease", "Refusal", "Verdict", "Explanation", "Leases", "QuotaView", "failed"}
+    missing = {
+        "Lease",
+        "Refusal",
+        "Verdict",
+        "Explanation",
+        "Leases",
+        "QuotaView",
+        "QueueView",
+        "failed",
+    }
     missing -= {name for name, count in SEEN.items() if count}
     assert not missing, f"A never heard {missing}: the law was not tried"

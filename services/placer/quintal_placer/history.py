@@ -17,7 +17,7 @@ from quintal.bus import Bus, Caller
 from quintal.contracts import ledger, placement
 from quintal.contracts.message import Refusal
 from quintal.errors import BusUnavailable
-from quintal_placer import news
+from quintal_placer import news, redaction
 from quintal_placer.lead import Placer
 from quintal_placer.ledger import STREAM
 from quintal_placer.limits import TenantLimits
@@ -56,9 +56,12 @@ class History:
         if refused is not None:
             return refused
         try:
-            return await self._told(ask, tenant)
+            told = await self._told(ask, tenant)
         finally:
             self._limits.leave(tenant)
+        if told is None:
+            return None
+        return redaction.for_tenant(self._placer.state.catalog, tenant, told)
 
     async def every(
         self, caller: Caller, ask: placement.EventsAsk

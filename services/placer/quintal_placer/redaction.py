@@ -96,7 +96,7 @@ def _leases(its: Eyes, found: placement.Leases) -> placement.Leases:
     return found.model_copy(update={"leases": own})
 
 
-def _quota(its: Eyes, found: placement.QuotaView) -> placement.QuotaView:
+def _rows(its: Eyes, found: placement.QuotaView | placement.QueueView) -> Any:
     own = tuple(row for row in found.rows if row.tenant == its.tenant)
     return found.model_copy(update={"rows": own})
 
@@ -104,6 +104,11 @@ def _quota(its: Eyes, found: placement.QuotaView) -> placement.QuotaView:
 def _queue(its: Eyes, found: placement.QueueView) -> placement.QueueView:
     own = tuple(row for row in found.rows if row.tenant == its.tenant)
     return found.model_copy(update={"rows": own})
+
+
+def _events(its: Eyes, found: placement.Events) -> placement.Events:
+    own = tuple(it for it in found.events if it.lease and it.tenant == its.tenant)
+    return found.model_copy(update={"events": own})
 
 
 def _reasons(its: Eyes, reasons: tuple[Reason, ...]) -> tuple[Reason, ...]:
@@ -136,6 +141,8 @@ _CUTS: Final[dict[type[Message], Callable[[Eyes, Any], Any]]] = {
     placement.Verdict: _verdict,
     placement.Explanation: _explanation,
     placement.Leases: _leases,
-    placement.QuotaView: _quota,
+    placement.QuotaView: _rows,
+    placement.QueueView: _rows,
+    placement.Events: _events,
     placement.QueueView: _queue,
 }
