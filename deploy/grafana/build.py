@@ -26,10 +26,10 @@ ALERT_SOURCE = "quintal"
 WINDOW = Window(0, 1)
 
 VARIABLES = {
-    "tenant": ("Tenant", "SELECT DISTINCT tenant FROM slices ORDER BY tenant"),
+    "tenant": ("Tenant", "SELECT DISTINCT tenant FROM usage_hours ORDER BY tenant"),
     "pool": ("Pool", "SELECT DISTINCT pool FROM capacity WHERE pool != '' ORDER BY pool"),
     "model": ("Model", "SELECT DISTINCT model FROM capacity WHERE model != '' ORDER BY model"),
-    "class": ("Class", "SELECT DISTINCT workload_class FROM slices ORDER BY workload_class"),
+    "class": ("Class", "SELECT DISTINCT workload_class FROM usage_hours ORDER BY workload_class"),
 }
 _LISTS = {"tenants": "tenant", "pools": "pool", "models": "model", "classes": "class"}
 
@@ -236,9 +236,9 @@ ORDER BY at_ms DESC, sequence LIMIT 1 BY sequence LIMIT 200""".strip()
 _SILENT = """
 SELECT node, max(newest) AS newest_ms, (toUnixTimestamp($__toTime) * 1000 - newest_ms) / 1000 AS silent_s
 FROM (
-    SELECT node, max(minute_ms) AS newest FROM telemetry_minute
-    WHERE minute_ms >= toUnixTimestamp($__fromTime) * 1000
-        AND minute_ms < toUnixTimestamp($__toTime) * 1000 GROUP BY node
+    SELECT node, max(newest_ms) AS newest FROM nodes_seen
+    WHERE hour_ms >= intDiv(toUnixTimestamp($__fromTime), 3600) * 3600000
+        AND hour_ms < toUnixTimestamp($__toTime) * 1000 GROUP BY node
 ) GROUP BY node ORDER BY silent_s DESC LIMIT 100""".strip()  # noqa: E501
 
 

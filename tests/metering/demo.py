@@ -6,7 +6,7 @@ from typing import Any
 
 from quintal.contracts import ledger
 from quintal_metering.following import roll_up_hour
-from quintal_metering.observations import MINUTE_MS
+from quintal_metering.samples import MINUTE_MS
 from quintal_metering.store import Store
 from tests.metering.shelves import Shelf, charges, document, model, prices_of, profile, rating
 from tests.metering.story import HOUR, POOL, STU, T0, Story, card
@@ -55,6 +55,7 @@ def filled(store: Store) -> Store:
     meter = begun(store, told)
     meter.describe(shelf.revisions[1])
     meter.take(messages(told), 0)
+    meter.hours.again(meter.position)
     seen = Observed(store)
     for minute in range(0, 180, 2):
         readings = {

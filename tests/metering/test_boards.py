@@ -204,9 +204,10 @@ def test_every_panel_has_its_columns_and_reads_its_time_range_only(store: Store)
 OLD_MS = 90 * 24 * HOUR
 OLD_ROWS = 20_000
 TIMES = {
-    "slices": ("from_ms", "to_ms"), "capacity": ("hour_ms",), "lease_hours": ("hour_ms",),
-    "decisions": ("at_ms", "stored_ms"), "telemetry_minute": ("minute_ms",),
-    "telemetry_hour": ("hour_ms",), "transitions": ("at_ms",),
+    "slices": ("from_ms", "to_ms"), "capacity": ("hour_ms",), "leases_by_hour": ("hour_ms",),
+    "decisions": ("at_ms", "stored_ms"), "telemetry_minutes": ("minute_ms",),
+    "telemetry_hours": ("hour_ms",), "transitions": ("at_ms",), "usage_hours": ("hour_ms",),
+    "telemetry_fleet": ("at_ms",), "nodes_seen": ("hour_ms",), "held_hours": ("hour_ms",),
     "health_events": ("at_ms", "stored_ms"),
 }  # fmt: skip
 """Tables that grow, by their times. Of censuses and dead letters there is one an hour, or fewer."""

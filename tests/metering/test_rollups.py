@@ -13,7 +13,8 @@ from quintal.contracts import ledger
 from quintal.contracts.nodes import Telemetry
 from quintal.contracts.subjects import TELEMETRY
 from quintal_metering.following import roll_up_hour, roll_up_once
-from quintal_metering.observations import MINUTE_MS, telemetry
+from quintal_metering.observations import telemetry
+from quintal_metering.samples import MINUTE_MS
 from quintal_metering.store import Store
 from tests.metering.story import HOUR, T0, Story, card, price_list
 from tests.metering.test_store import begun, messages
@@ -23,7 +24,10 @@ PARTS = 1_000_000
 OpenStore = Callable[[], Store]
 
 
-TIMED = ("telemetry_raw", "telemetry_minute", "telemetry_hour", "lease_hours", "holdings")
+TIMED = (
+    "telemetry_raw", "telemetry_minutes", "telemetry_hours", "telemetry_fleet", "nodes_seen",
+    "leases_by_hour", "held_hours", "holdings",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -60,7 +64,7 @@ class Observed:
         subject = TELEMETRY.subject(node=node)
         found = telemetry([Stored(self.position, subject, said.model_dump_json().encode())])
         for name, values in found.columns.items():
-            self.waiting.setdefault(name, []).extend(values)
+            self.waiting.setdefault(name, []).extend(values.to_pylist())
         self.minutes |= found.minutes
 
     def roll(self) -> None:
@@ -71,7 +75,7 @@ class Observed:
 
     def minute(self, reading: str, device: str = "g1") -> list[tuple[int, Any, Any]]:
         rows = self.store.rows(
-            "SELECT minute_ms, mean, gain FROM telemetry_minute FINAL "
+            "SELECT minute_ms, mean, gain FROM telemetry_minutes FINAL "
             "WHERE reading = {reading:String} AND device = {device:String} ORDER BY minute_ms",
             {"reading": reading, "device": device},
         )
@@ -134,7 +138,7 @@ def metered(store: Store, story: Story) -> Any:
 
 
 def lease_hours(store: Store) -> dict[str, dict[str, Any]]:
-    return {row["lease"]: row for row in store.rows("SELECT * FROM lease_hours FINAL")}
+    return {row["lease"]: row for row in store.rows("SELECT * FROM leases_by_hour FINAL")}
 
 
 def test_case_k02_a_lease_that_is_busy_a_tenth_costs_all_and_used_a_tenth(

@@ -18,7 +18,7 @@ from quintal.settings import environment
 from quintal_metering.counter import Counter
 from quintal_metering.endpoint import Endpoint, Place
 from quintal_metering.engine import Engine
-from quintal_metering.following import LedgerFollower, observers, roll_up, tell_position
+from quintal_metering.following import LedgerFollower, observers, roll_up, sum_up, tell_position
 from quintal_metering.handlers import Handlers, Principals
 from quintal_metering.lock import locked
 from quintal_metering.meter import Meter
@@ -78,6 +78,7 @@ async def _work(
         follower.run(),
         tell_position(back, meter),
         roll_up(engine, meter, others[0], clock),
+        sum_up(engine, meter),
         *(other.run() for other in others),
         stop.wait(),
         back.closed.wait(),

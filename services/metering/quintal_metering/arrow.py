@@ -53,16 +53,18 @@ def _array(values: Any, kind: Any) -> Any:
     return pa.array(values, type=kind)
 
 
-def spelled_out(table: str, columns: Columns, token: str) -> tuple[str, str]:
-    """A few rows as a statement with its data. Pack them first: text is not held to its types."""
+def spelled_out(table: str, rows: Any, token: str) -> tuple[str, str]:
+    """A few packed rows as a statement with its data."""
     known = f", insert_deduplication_token = {_quoted(token)}" if token else ""
     statement = (
-        f"INSERT INTO `{table}` ({', '.join(columns)}) "
+        f"INSERT INTO `{table}` ({', '.join(rows.schema.names)}) "
         f"SETTINGS async_insert = 0, input_format_null_as_default = 0{known} FORMAT JSONEachRow"
     )
-    rows = zip(*columns.values(), strict=True)
-    lines = (json.dumps(dict(zip(columns, row, strict=True)), default=str) for row in rows)
-    return statement, "\n".join(lines)
+    maps = [one.name for one in rows.schema if pa.types.is_map(one.type)]
+    told = rows.to_pylist()
+    for row in told:
+        row.update({name: dict(row[name]) for name in maps})
+    return statement, "\n".join(json.dumps(row, default=str) for row in told)
 
 
 def _quoted(text: str) -> str:

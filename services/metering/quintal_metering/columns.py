@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 from quintal.units import MS_PER_HOUR
 from quintal_metering.rows import CapacityRow, CensusCheck, Fault, HoldingRow, Row, SliceRow, row_id
 
-Columns = dict[str, list[Any]]
+Columns = dict[str, Any]
+"""Name -> its values: a list, or an Arrow array."""
 
 BLOCK_ROWS = 200_000
 """Below the engine's own block size, so that one insert is one atomic part."""

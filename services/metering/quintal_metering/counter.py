@@ -194,7 +194,9 @@ class Counter(Desk):
     def _keep(self, rows: list[SliceRow], correction: str) -> None:
         """A month's rows are one insert, so that no slice is reversed without its successor."""
         token = f"correction:{correction}:{rows[0].id}:{rows[-1].id}"
-        self.meter.store.write(by_month("slices", rows, token, "from_ms"))
+        written = by_month("slices", rows, token, "from_ms")
+        self.meter.store.write(written)
+        self.meter.hours.wrote(written)
 
     def _letters(self, ask: DeadLettersAsk, author: str) -> DeadLetters:
         store = self.meter.store

@@ -22,9 +22,19 @@ from quintal.units import MS_PER_HOUR
 from quintal_metering.columns import DeadLetter, dead_columns
 from quintal_metering.engine import Engine
 from quintal_metering.meter import Meter
-from quintal_metering.observations import MINUTE_MS, SOURCES, Observed, Source
+from quintal_metering.observations import SOURCES, Observed, Source
+from quintal_metering.positions import set_stream_position, stream_position
 from quintal_metering.queries import TouchedMinutes
-from quintal_metering.rollups import BACK_MS, HourAgain, LeaseHourAgain, MinutesAgain
+from quintal_metering.rollups import (
+    BACK_MS,
+    FleetAgain,
+    HeldHourAgain,
+    HourAgain,
+    LeaseHourAgain,
+    MinutesAgain,
+    NodesSeen,
+)
+from quintal_metering.samples import MINUTE_MS
 from quintal_metering.settings import (
     BATCH_MESSAGES,
     FLUSH_S,
@@ -235,6 +245,18 @@ def observers(bus: Bus, engine: Engine, store: Store) -> list[Observer]:
     return [Observer(bus, engine, store, source) for source in SOURCES]
 
 
+async def sum_up(engine: Engine, meter: Meter) -> None:
+    """Keep usage by the hour up with the slices, until cancelled."""
+    more = False
+    while True:
+        await asyncio.sleep(0 if more else ROLLUP_S)
+        try:
+            more = await engine.call(meter.hours.again, meter.position)
+        except StoreUnavailable as exc:
+            log.warning("usage by the hour waits: %s", chain(exc))
+            more = False
+
+
 async def roll_up(engine: Engine, meter: Meter, telemetry: Observer, clock: Clock) -> None:
     """Recompute touched minutes and hours whole, again and again, until cancelled."""
     store = meter.store
@@ -278,7 +300,10 @@ def roll_up_once(store: Store, telemetry: Observer) -> None:
     minutes = tuple(sorted(telemetry.minutes))
     position = telemetry.position
     for at in range(0, len(minutes), MINUTES_AT_ONCE):
-        store.command(*MinutesAgain(minutes[at : at + MINUTES_AT_ONCE], position).sql())
+        some = minutes[at : at + MINUTES_AT_ONCE]
+        store.command(*MinutesAgain(some, position).sql())
+        store.command(*FleetAgain(some, position).sql())
+        store.command(*NodesSeen(some).sql())
     set_stream_position(store, ROLLED, "", position)
     telemetry.hours |= {minute // MS_PER_HOUR * MS_PER_HOUR for minute in minutes}
     telemetry.minutes.difference_update(minutes)
@@ -288,25 +313,10 @@ def roll_up_hour(meter: Meter, telemetry: Observer, hour: int) -> None:
     """Recompute an hour and its leases; it is final once the ledger is well past its end."""
     version = telemetry.position
     meter.store.command(*HourAgain(hour, version).sql())
+    meter.store.command(*FleetAgain((hour,), version, hours=True).sql())
     meter.store.command(*LeaseHourAgain(hour, version).sql())
+    meter.store.command(*HeldHourAgain(hour, version).sql())
     if meter.state.at_ms >= hour + MS_PER_HOUR + LATE_MS:
         telemetry.hours.discard(hour)
     if not telemetry.hours:
         set_stream_position(meter.store, ROLLED_HOURS, "", version)
-
-
-def stream_position(store: Store, stream: str, created: str) -> int:
-    """Up to where this very stream is stored."""
-    (row,) = store.rows(
-        "SELECT max(sequence) AS newest FROM stream_positions "
-        "WHERE stream = {stream:String} AND created = {created:String}",
-        {"stream": stream, "created": created},
-    )
-    return int(row["newest"])
-
-
-def set_stream_position(store: Store, stream: str, created: str, sequence: int) -> None:
-    """It is stored up to here."""
-    store.insert(
-        "stream_positions", {"stream": [stream], "created": [created], "sequence": [sequence]}
-    )

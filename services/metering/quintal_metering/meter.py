@@ -22,6 +22,7 @@ from quintal_metering.cataloguing import described
 from quintal_metering.columns import Archived, DeadLetter, Insert, archive, inserts
 from quintal_metering.facts import State
 from quintal_metering.fold import fold_group, pass_over
+from quintal_metering.hourly import UsageHours
 from quintal_metering.queries import ArchivedMessages
 from quintal_metering.rows import CensusCheck, Fault, Row
 from quintal_metering.settings import BATCH_MESSAGES, CHECKPOINT_MESSAGES, CHECKPOINT_S
@@ -61,6 +62,7 @@ class Meter:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.state = State()
+        self.hours = UsageHours(store)
         self.prices: dict[int, PriceLists] = {0: ()}
         self.counts = Counts()
         self.position = 0
@@ -91,6 +93,7 @@ class Meter:
             self._fold(sequence, parsed(body))
         if restart.archived > self.position:
             self._once_more(restart.archived)
+        self.hours.open()
         log.info(
             "at %d of the ledger, from a checkpoint at %d; generation %d",
             self.position, restart.checkpoint_sequence if state else 0, self.store.generation,
@@ -184,6 +187,7 @@ class Meter:
             self.store.write(pending.rows[:1])
         finally:
             wait()
+        self.hours.wrote(pending.rows)
         due = self._checkpoint_due(now_s)
         if due:
             self.store.keep(pending.span[1], pending.at_ms, checkpoint.written(self.state))

@@ -2,12 +2,11 @@
 
 A reading is a value or none, and a quality; none is never 0. What is no finite number is kept as
 none with the quality `implausible`; a sample whose own time is far from the time at which the bus
-stored it has the quality `clock` and enters no minute.
+stored it has the quality `clock` and enters no minute (`samples`).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,20 +16,13 @@ from pydantic import ValidationError
 
 from quintal.bus import Stored
 from quintal.contracts.message import Message
-from quintal.contracts.nodes import HealthEvent, Quality, Telemetry
+from quintal.contracts.nodes import HealthEvent
 from quintal.contracts.subjects import DECISIONS, HEALTH, TELEMETRY, Publication
 from quintal_metering.columns import Columns, DeadLetter
 from quintal_metering.meter import text_of
+from quintal_metering.samples import Said, sampled
 
 M = TypeVar("M", bound=Message)
-
-MINUTE_MS: Final = 60_000
-
-CLOCK_OFF_MS: Final = 6 * 3_600_000
-"""A spool may be hours behind; a clock that is further off than the stream is long is wrong."""
-
-AHEAD_MS: Final = 120_000
-"""No sample comes from the future, but clocks are never quite together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,46 +54,14 @@ def stored_ms(message: Stored) -> int | None:
 
 def telemetry(messages: Sequence[Stored]) -> Observed:
     """Columns of `telemetry_raw`: one row a device and reading."""
-    rows: list[tuple[Any, ...]] = []
     parsed, dead = _parsed(TELEMETRY, messages)
+    said = []
     for message, sample in parsed:
-        rows.extend(_sample_rows(message, sample))
-    names = ("sequence", "stored_ms", "at_ms", "minute_ms", "node", "boot_id", "device",
-             "reading", "value", "quality")  # fmt: skip
-    columns = _columns(names, rows)
-    minutes = frozenset(row[3] for row in rows if row[9] != Quality.CLOCK)
+        at = stored_ms(message)
+        node = message.subject.rpartition(".")[2]
+        said.append(Said(message.sequence, sample.at_ms if at is None else at, node, sample))
+    columns, minutes = sampled(said)
     return Observed(columns, dead, minutes)
-
-
-def _sample_rows(message: Stored, sample: Telemetry) -> list[tuple[Any, ...]]:
-    at = stored_ms(message)
-    stored = sample.at_ms if at is None else at
-    late = stored - sample.at_ms
-    astray = not -AHEAD_MS <= late <= CLOCK_OFF_MS
-    minute = sample.at_ms - sample.at_ms % MINUTE_MS
-    node = message.subject.rpartition(".")[2]
-    head = (message.sequence, stored, sample.at_ms, minute, node, sample.boot_id)
-    rows = []
-    for reading, values in sample.columns.items():
-        qualities = sample.qualities.get(reading, ())
-        for place, device in enumerate(sample.devices):
-            value = values[place] if place < len(values) else None
-            quality = qualities[place] if place < len(qualities) else Quality.OK
-            good, said = _reading(value, quality)
-            rows.append((*head, device, reading, good, str(Quality.CLOCK if astray else said)))
-    return rows
-
-
-def _reading(value: float | None, quality: Quality) -> tuple[float | None, Quality]:
-    if value is None:
-        return None, Quality.UNAVAILABLE if quality is Quality.OK else quality
-    try:
-        number = float(value)
-    except OverflowError:  # an integer beyond every float: the wire has no bound
-        return None, Quality.IMPLAUSIBLE
-    if not math.isfinite(number):
-        return None, Quality.IMPLAUSIBLE
-    return number, quality
 
 
 def health(messages: Sequence[Stored]) -> Observed:

@@ -64,7 +64,7 @@ FROM (
     FROM (
         SELECT intDiv(hour_ms, {stretch_ms:Int64}) AS at, model, workload_class,
             sum(covered_ms) AS covered, sum(busy_ms) AS busy
-        FROM lease_hours FINAL
+        FROM leases_by_hour FINAL
         WHERE hour_ms >= {from_ms:Int64} AND hour_ms < {to_ms:Int64}
         GROUP BY at, model, workload_class
     ) AS seen

@@ -245,7 +245,7 @@ class Minutes:
         node = "AND node = {node:String}" if self.node is not None else ""
         text = f"""
 SELECT node, device, minute_ms, samples, mean, low, high
-FROM telemetry_minute FINAL
+FROM telemetry_minutes FINAL
 WHERE reading = {{reading:String}} {node}
     AND minute_ms >= {{from_ms:Int64}} AND minute_ms < {{to_ms:Int64}}
 ORDER BY minute_ms DESC, node, device LIMIT {{limit:UInt64}}"""  # noqa: S608

@@ -19,6 +19,9 @@ _BUCKET: Final = (
 _UNIT_HOURS: Final = "toFloat64({quantity}) / 3.6e18"
 _CARD_HOURS: Final = "toFloat64({part_ms}) / 3.6e12"
 
+DAY_MS: Final = 24 * MS_PER_HOUR
+MINUTE_MS: Final = 60_000
+
 _NEWEST: Final = "(SELECT max(revision) FROM {table})"
 
 
@@ -57,6 +60,14 @@ _SLICES: Final = f"""(
     LIMIT 1 BY id
 )"""  # noqa: S608 - our own names
 
+_USAGE: Final = f"""(
+    SELECT *, hour_ms AS from_ms FROM usage_hours FINAL
+    WHERE hour_ms >= intDiv({{from_ms:Int64}}, {MS_PER_HOUR}) * {MS_PER_HOUR}
+        AND hour_ms < {{to_ms:Int64}}
+        AND {among("tenant", "tenants")} AND {among("pool", "pools")}
+        AND {among("model", "models")} AND {among("workload_class", "classes")}
+)"""  # noqa: S608
+
 _CAPACITY: Final = f"""(
     SELECT * FROM capacity
     WHERE hour_ms >= {{from_ms:Int64}} AND hour_ms < {{to_ms:Int64}}
@@ -76,13 +87,18 @@ class UsageOverTime:
     by: str = "tenant"
 
     def sql(self) -> Sql:
-        """One row a stretch, group and class."""
+        """One row a stretch, group and class; labels are the slices' alone."""
+        source, restated = (
+            (_SLICES, "countIf(kind = 'adjustment')")
+            if self.by.startswith("label:")
+            else (_USAGE, "sum(adjustments)")
+        )
         text = f"""
 SELECT {_BUCKET.format(column="from_ms")}, {grouping(self.by)} AS name,
     workload_class AS unit_class, {_UNIT_HOURS.format(quantity="sum(toInt256(quantity))")} AS unit_hours,
     {_CARD_HOURS.format(part_ms="sum(toInt256(part_ms))")} AS card_hours,
-    toFloat64(sum(toDecimal256(cost, 9))) AS cost, countIf(kind = 'adjustment') AS restated
-FROM {_SLICES}
+    toFloat64(sum(toDecimal256(cost, 9))) AS cost, {restated} AS restated
+FROM {source}
 GROUP BY time, name, unit_class ORDER BY time, name, unit_class"""  # noqa: E501, S608 - our own names
         return text, self.window.bound(*_ALL, "bucket_ms")
 
@@ -160,7 +176,7 @@ FROM (
         {_UNIT_HOURS.format(quantity="sum(toInt256(quantity))")} AS unit_hours,
         {_CARD_HOURS.format(part_ms="sum(toInt256(part_ms))")} AS card_hours,
         toFloat64(sum(toDecimal256(cost, 9))) AS charged
-    FROM {_SLICES} GROUP BY model, workload_class HAVING unit_hours > 0
+    FROM {_USAGE} GROUP BY model, workload_class HAVING unit_hours > 0
 ) AS s
 LEFT JOIN (
     SELECT model, {_CARD_HOURS.format(part_ms="sumIf(toInt256(part_ms), reason = 'total')")} AS total,
@@ -204,9 +220,9 @@ SELECT {_BUCKET.format(column="hour_ms")}, {column} AS name,
     if(sum(covered_ms) > 0, 100 * sum(busy_ms) / sum(covered_ms), NULL) AS busy_percent,
     100 * sum(covered_ms) / sum(held_ms) AS covered_percent,
     sum(held_ms) / 3.6e6 AS held_card_hours,
-    sumIf(held_ms, covered_ms > 0 AND busy_ms < 0.01 * covered_ms) / 3.6e6 AS held_idle_card_hours,
+    sum(idle_ms) / 3.6e6 AS held_idle_card_hours,
     toFloat64(sum(cost)) AS cost, toFloat64(sum(used_cost)) AS used_cost
-FROM lease_hours FINAL
+FROM held_hours FINAL
 WHERE hour_ms >= {{from_ms:Int64}} AND hour_ms < {{to_ms:Int64}} AND held_ms > 0
     AND {among("tenant", "tenants")} AND {among("pool", "pools")} AND {among("model", "models")}
 GROUP BY time, name ORDER BY time, name"""  # noqa: S608
@@ -227,7 +243,7 @@ class HeldIdle:
 SELECT lease, tenant, project, pool, model, sum(held_ms) / 3.6e6 AS held_card_hours,
     100 * sum(busy_ms) / sum(covered_ms) AS busy_percent,
     100 * sum(covered_ms) / sum(held_ms) AS covered_percent, toFloat64(sum(cost)) AS cost
-FROM lease_hours FINAL
+FROM leases_by_hour FINAL
 WHERE hour_ms >= {{from_ms:Int64}} AND hour_ms < {{to_ms:Int64}} AND covered_ms > 0
     AND {among("tenant", "tenants")} AND {among("pool", "pools")} AND {among("model", "models")}
 GROUP BY lease, tenant, project, pool, model HAVING busy_percent < 1
@@ -247,7 +263,7 @@ class QuotaAttained:
 SELECT {_BUCKET.format(column="from_ms")}, s.tenant AS tenant, s.workload_class AS unit_class,
     toFloat64(sum(toInt256(s.quantity))) / 1e12 / {{bucket_ms:Int64}} AS held_units,
     any(c.units) AS cap_units, 100 * held_units / any(c.units) AS percent
-FROM {_SLICES} AS s
+FROM {_USAGE} AS s
 INNER JOIN (
     SELECT tenant, workload_class, toFloat64(sum(micro)) / 1e6 AS units FROM catalog_caps FINAL
     WHERE revision = {_NEWEST.format(table="catalog_caps")} AND sort = 'cap' AND family = ''
@@ -271,7 +287,7 @@ SELECT toDateTime(toStartOfMonth(fromUnixTimestamp64Milli(from_ms, 'UTC')), 'UTC
     s.tenant AS tenant, s.workload_class AS unit_class,
     {_UNIT_HOURS.format(quantity="sum(toInt256(s.quantity))")} AS used_unit_hours,
     any(c.unit_hours) AS budget_unit_hours, 100 * used_unit_hours / any(c.unit_hours) AS percent
-FROM {_SLICES} AS s
+FROM {_USAGE} AS s
 INNER JOIN (
     SELECT tenant, workload_class, toFloat64(sum(micro)) / 1e6 AS unit_hours
     FROM catalog_caps FINAL
@@ -313,7 +329,7 @@ LEFT JOIN (
         u.workload_class AS workload_class, u.pool AS pool, u.model AS model,
         any(m.family) AS family, toFloat64(sum(toInt256(u.part_ms))) AS part_ms,
         toFloat64(sum(toInt256(u.quantity))) AS quantity
-    FROM {_SLICES} AS u
+    FROM {_USAGE} AS u
     LEFT JOIN (
         SELECT model, any(family) AS family FROM catalog_models FINAL
         WHERE revision = {_NEWEST.format(table="catalog_models")} GROUP BY model
@@ -344,7 +360,8 @@ FROM (
 ) AS d
 INNER JOIN (
     SELECT lease, any(profile) AS profile FROM slices
-    WHERE from_ms >= {{from_ms:Int64}} AND from_ms < {{to_ms:Int64}} + 3600000 GROUP BY lease
+    WHERE from_ms >= {{from_ms:Int64}} AND from_ms < {{to_ms:Int64}} + {MS_PER_HOUR}
+    GROUP BY lease
 ) AS l ON d.lease = l.lease
 INNER JOIN (
     SELECT profile, any(time_to_place_ms) AS objective_ms FROM catalog_profiles FINAL
@@ -377,21 +394,29 @@ GROUP BY time, outcome ORDER BY time, outcome"""  # noqa: E501, S608
 
 @dataclass(frozen=True, slots=True)
 class ReadingOverTime:
-    """A reading over all devices, with how many were seen: from minutes, or from hours."""
+    """A reading over all devices, with how many were seen.
+
+    From minutes up to a day, beyond from hours: of a longer stretch nobody sees minutes.
+    """
 
     window: Window
     reading: str
     hours: bool = False
+    """From hours in any case."""
 
     def sql(self) -> Sql:
-        """One row a stretch and node."""
-        table, column = ("telemetry_hour", "hour_ms") if self.hours else (
-            "telemetry_minute", "minute_ms"
-        )  # fmt: skip
+        """One row a stretch; the devices are the most that were seen at once."""
+        step = (
+            f"{MS_PER_HOUR}"
+            if self.hours
+            else f"if({{to_ms:Int64}} - {{from_ms:Int64}} <= {DAY_MS}, {MINUTE_MS}, {MS_PER_HOUR})"
+        )
         text = f"""
-SELECT {_BUCKET.format(column=column)}, avg(mean) AS mean, min(low) AS low, max(high) AS high,
-    uniqExact(node, device) AS devices, uniqExactIf((node, device), samples = 0) AS silent_devices
-FROM {table} FINAL
-WHERE reading = {{reading:String}} AND {column} >= {{from_ms:Int64}} AND {column} < {{to_ms:Int64}}
+SELECT {_BUCKET.format(column="at_ms")},
+    if(sum(means) > 0, sum(mean_sum) / sum(means), NULL) AS mean, min(f.low) AS low,
+    max(f.high) AS high, max(f.devices) AS devices, max(silent) AS silent_devices
+FROM telemetry_fleet AS f FINAL
+WHERE step_ms = {step} AND reading = {{reading:String}}
+    AND at_ms >= {{from_ms:Int64}} AND at_ms < {{to_ms:Int64}}
 GROUP BY time ORDER BY time"""  # noqa: S608
         return text, {**self.window.bound("from_ms", "to_ms", "bucket_ms"), "reading": self.reading}

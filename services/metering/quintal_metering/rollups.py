@@ -11,6 +11,7 @@ from typing import Final
 
 from quintal.units import MS_PER_HOUR
 from quintal_metering.queries import Sql
+from quintal_metering.samples import MINUTE_MS
 
 BACK_MS: Final = 300_000
 """How far back a counter's last reading may lie to count its gain from there."""
@@ -32,7 +33,7 @@ class MinutesAgain:
     def sql(self) -> Sql:
         """An insert from a select over the raw readings, each read once."""
         text = """
-INSERT INTO telemetry_minute
+INSERT INTO telemetry_minutes
     (reading, node, device, minute_ms, samples, mean, low, high, gain, version)
 SELECT m.reading, m.node, m.device, m.minute_ms, m.samples, m.mean, m.low, m.high, g.gain,
     {version:UInt64}
@@ -89,15 +90,89 @@ class HourAgain:
     def sql(self) -> Sql:
         """An insert from a select over the minutes' newest versions."""
         text = """
-INSERT INTO telemetry_hour
+INSERT INTO telemetry_hours
     (reading, node, device, hour_ms, minutes, samples, mean, low, high, gain, version)
 SELECT reading, node, device, {hour:Int64}, countIf(samples > 0), sum(samples) AS n,
     if(n = 0, NULL, sum(mean * samples) / n), min(low), max(high), sum(gain), {version:UInt64}
-FROM telemetry_minute FINAL
+FROM telemetry_minutes FINAL
 WHERE minute_ms >= {hour:Int64} AND minute_ms < {end:Int64}
 GROUP BY reading, node, device"""
         bound = {"hour": self.hour_ms, "end": self.hour_ms + MS_PER_HOUR}
         return text, {**bound, "version": self.version}
+
+
+@dataclass(frozen=True, slots=True)
+class FleetAgain:
+    """Sum minutes or hours up over all devices: what a board draws of a whole fleet."""
+
+    at: tuple[int, ...]
+    version: int
+    hours: bool = False
+
+    def sql(self) -> Sql:
+        """An insert from a select over the newest versions."""
+        table, column, step = (
+            ("telemetry_hours", "hour_ms", MS_PER_HOUR)
+            if self.hours
+            else ("telemetry_minutes", "minute_ms", MINUTE_MS)
+        )
+        text = f"""
+INSERT INTO telemetry_fleet
+    (step_ms, at_ms, reading, devices, silent, samples, means, mean_sum, low, high, version)
+SELECT {{step:Int64}}, {column}, reading, count(), countIf(samples = 0), sum(samples), count(mean),
+    ifNull(sum(mean), 0), min(low), max(high), {{version:UInt64}}
+FROM {table} FINAL
+WHERE {column} IN (SELECT arrayJoin({{at:Array(Int64)}}))
+    AND {column} >= {{first:Int64}} AND {column} <= {{last:Int64}}
+GROUP BY {column}, reading"""  # noqa: S608 - our own names
+        return text, {
+            "at": list(self.at), "step": step, "version": self.version,
+            "first": min(self.at), "last": max(self.at),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class NodesSeen:
+    """When each node was last heard of within the hour."""
+
+    minutes: tuple[int, ...]
+
+    def sql(self) -> Sql:
+        """An insert from a select over the minutes; the newest stands."""
+        text = """
+INSERT INTO nodes_seen (hour_ms, node, newest_ms)
+SELECT intDiv(minute_ms, {hour_long:Int64}) * {hour_long:Int64} AS hour, node, max(minute_ms)
+FROM telemetry_minutes
+WHERE minute_ms IN (SELECT arrayJoin({minutes:Array(Int64)}))
+    AND minute_ms >= {first:Int64} AND minute_ms <= {last:Int64}
+GROUP BY hour, node"""
+        return text, {
+            "minutes": list(self.minutes), "hour_long": MS_PER_HOUR,
+            "first": min(self.minutes), "last": max(self.minutes),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class HeldHourAgain:
+    """Sum up over leases what they held in one hour, saw and used of it."""
+
+    hour_ms: int
+    version: int
+
+    def sql(self) -> Sql:
+        """An insert from a select over the hour's leases."""
+        text = """
+INSERT INTO held_hours
+    (hour_ms, tenant, project, workload_class, pool, model, currency, held_ms, covered_ms, busy_ms,
+     idle_ms, cost, used_cost, version)
+SELECT hour_ms, tenant, project, workload_class, pool, model, currency, sum(l.held_ms),
+    sum(l.covered_ms), sum(l.busy_ms),
+    sumIf(l.held_ms, l.covered_ms > 0 AND l.busy_ms < 0.01 * l.covered_ms),
+    toDecimal128(sum(toDecimal256(l.cost, 9)), 9), sum(l.used_cost), {version:UInt64}
+FROM leases_by_hour AS l FINAL
+WHERE hour_ms = {hour:Int64}
+GROUP BY hour_ms, tenant, project, workload_class, pool, model, currency"""
+        return text, {"hour": self.hour_ms, "version": self.version}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +190,7 @@ class LeaseHourAgain:
     def sql(self) -> Sql:
         """An insert from a select over holdings, minutes and slices."""
         text = """
-INSERT INTO lease_hours
+INSERT INTO leases_by_hour
     (lease, tenant, project, workload_class, pool, model, hour_ms, held_ms, covered_ms, busy_ms,
      device_level_only, cost, used_cost, currency, version)
 WITH held AS (
@@ -131,7 +206,7 @@ WITH held AS (
     )
     WHERE ends > begins
 ), minutes AS (
-    SELECT node, device, minute_ms, mean FROM telemetry_minute FINAL
+    SELECT node, device, minute_ms, mean FROM telemetry_minutes FINAL
     WHERE reading = {reading:String} AND samples > 0
         AND minute_ms >= {hour:Int64} AND minute_ms < {end:Int64}
 ), seen AS (

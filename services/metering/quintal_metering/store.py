@@ -207,7 +207,7 @@ class Store:
         try:
             rows = self._packed(client, table, columns)
             if rows.num_rows <= SPELLED_OUT_MAX:
-                statement, data = spelled_out(table, columns, token)
+                statement, data = spelled_out(table, rows, token)
                 client.command(statement, data=data)
                 return
             settings: dict[str, Any] = {"async_insert": 0, "input_format_null_as_default": 0}

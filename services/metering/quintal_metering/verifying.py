@@ -17,6 +17,7 @@ from quintal.contracts.usage import Difference, Verified, VerifyAsk
 from quintal_metering.accounts import Unbalanced
 from quintal_metering.facts import State
 from quintal_metering.fold import fold_group, pass_over
+from quintal_metering.hourly import KEYS, HoursDiffer
 from quintal_metering.meter import Meter, parsed
 from quintal_metering.queries import ArchivedMessages, Censuses, Conserved, Gaps, Written
 from quintal_metering.rows import CapacityRow, Row, SliceRow
@@ -62,6 +63,7 @@ def verify(meter: Meter, ask: VerifyAsk) -> Iterator[Findings]:
     _check_corrections(meter, found)
     yield found
     _check_hours(meter, found)
+    _check_sums(meter, found)
     yield found
     for _ in _fold_again(meter, found):
         yield found
@@ -137,6 +139,21 @@ def _check_hours(meter: Meter, found: Findings) -> None:
                         subject=subject, expected=str(expected), found=str(actual),
                     )
                 )  # fmt: skip
+
+
+def _check_sums(meter: Meter, found: Findings) -> None:
+    """Usage by the hour, from which boards are drawn, against the slices that it sums."""
+    behind = tuple(sorted(meter.hours.behind))
+    for row in meter.store.ask(HoursDiffer(found.from_ms, found.to_ms, behind)):
+        keys = ", ".join(row[key] for key in KEYS if row[key])
+        found.differences.append(
+            Difference(
+                check="recompute", at_ms=int(row["hour"]), pool=row["pool"], model=row["model"],
+                subject=f"usage by the hour: {keys}",
+                expected=f"quantity {row['quantity']}, cost {row['cost']}",
+                found=f"quantity {row['kept_quantity']}, cost {row['kept_cost']}",
+            )
+        )  # fmt: skip
 
 
 def _fold_again(meter: Meter, found: Findings) -> Iterator[None]:
