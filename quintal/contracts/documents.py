@@ -195,6 +195,10 @@ class ProfileSpec(Spec):
     objective: Literal["cheapest", "fastest", "efficient", "pack", "spread", "ordered"] = "pack"
     ttl_ms: Annotated[int, Field(ge=30_000, le=86_400_000)] = 300_000
     fence: Literal["keep", "strict"] = "keep"
+    """What a node does that is cut off: nothing, or end the work one ttl after the sending of its
+    last beat that was acknowledged."""
+    on_unhealthy: Literal["none", "drain", "evict"] = "none"
+    """When a device of a bound lease has failed: show it; renew no more; or revoke the lease."""
     billing: Literal["delivered", "nominal"] = "delivered"
     nominal_units: Exact | None = None
     """What one card is charged as under `billing: nominal`; money only, never quota."""

@@ -272,6 +272,7 @@ class LeaseGranted(Record):
     nominal_micro: int | None = None
     """Micro-units that one card is charged as, under `billing: nominal`."""
     fence: Literal["keep", "strict"] = "keep"
+    on_unhealthy: Literal["none", "drain", "evict"] = "none"
     ttl_ms: int
     deadline_ms: UnixMs
     bound: bool = False
@@ -311,6 +312,16 @@ class LeaseTtlChanged(Record):
     lease: str
     ttl_ms: int
     deadline_ms: UnixMs
+
+
+class LeaseNoticed(Record):
+    """A bound lease is renewed no more, and ends at its deadline; or, without one, is again."""
+
+    kind: Literal["noticed"] = "noticed"
+    lease: str
+    until_ms: UnixMs | None
+    """Its standing deadline; none: the notice is withdrawn."""
+    message: str = ""
 
 
 class LeaseEnding(Record):
@@ -416,6 +427,7 @@ AnyRecord = (
     | LeaseBound
     | LeaseMoved
     | LeaseTtlChanged
+    | LeaseNoticed
     | LeaseEnding
     | NodeReleased
     | LeaseEnded

@@ -247,6 +247,9 @@ class Lease(Answer):
     expires_in_ms: int | None = None
     """None where it ended, and where a standby answers: renewals are the leader's alone."""
     notice_in_ms: int | None = None
+    """It is not renewed any more, and ends in so long; none: no notice was given."""
+    unhealthy: tuple[str, ...] = ()
+    """Its devices that have failed, as `node/uuid`."""
     bind: Literal["wait", "none"] = "wait"
     adopted: bool = False
     queue_place: int | None = None

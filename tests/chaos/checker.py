@@ -29,6 +29,7 @@ NEXT = {
     ("granted", "failed"): "failed",
     ("granted", "ttl"): "granted",
     ("bound", "ttl"): "bound",
+    ("bound", "noticed"): "bound",
     ("granted", "ending"): "ending",
     ("bound", "ending"): "ending",
     ("ending", "node_released"): "ending",

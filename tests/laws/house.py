@@ -59,6 +59,15 @@ def catalog(revision: int, ml_units: str) -> Catalog:
             ],
         ),
         doc("Profile", "train", **{"class": "train_llm", "cards": "1..8", "nodes": "1..64"}),
+        *(
+            doc(
+                "Profile",
+                f"train-{policy}",
+                on_unhealthy=policy,
+                **{"class": "train_llm", "cards": "1..8", "nodes": "1..64"},
+            )
+            for policy in ("drain", "evict")
+        ),
         doc("PriorityClass", "high", value=100),
         doc("Pool", "green", selector={"vendors": ["nvidia"]}),
         doc("Pool", "red", selector={"vendors": ["amd", "cpu"]}, tenants=["ml", "poor"]),
@@ -233,6 +242,8 @@ class House:
         """Lease -> loop time until which it was promised."""
         self.let_go: set[str] = set()
         """Leases that somebody asked to end."""
+        self.sick: set[str] = set()
+        """Devices that have failed, ever."""
         self.gone: set[str] = set()
         """Nodes that rebooted or were retired, ever."""
         self.asked: dict[tuple[str, str], placement.PlaceAsk] = {}
@@ -370,6 +381,13 @@ class House:
             beat = self.agents[node].heartbeat()
             self.loop.act(lambda: leader.watch._heartbeat(beat))
 
+    def fails(self, node: str, uuid: str, *, well: bool = False) -> None:
+        """A device fails (or recovers), and its agent says so."""
+        sick = self.agents[node].sick
+        sick.discard(uuid) if well else sick.add(uuid)
+        self.sick |= sick
+        self.report(node)
+
     def report(self, node: str) -> None:
         inventory = self.agents[node].inventory()
         self.inventories[node] = inventory
@@ -467,6 +485,10 @@ class House:
                     )
                 case "released" | "ended_outside":
                     assert name in self.let_go, f"law 2: nobody released {name}"
+                case "revoked":
+                    assert lease.granted is not None
+                    assert lease.granted.on_unhealthy == "evict", f"law 2: {name} was revoked"
+                    assert self.sick & {d.uuid for d in lease.devices}, "law 2: nothing had failed"
                 case "rebooted" | "retired":
                     assert self.gone & set(lease.nodes), f"law 2: no node of {name} went away"
                 case "":

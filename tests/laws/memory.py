@@ -121,6 +121,8 @@ class MemoryAgent:
     leases: dict[str, nodes.BoundLease] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)
     over: set[str] = field(default_factory=set)
+    sick: set[str] = field(default_factory=set)
+    """Devices that have failed."""
     binds: int = 0
     ends_slowly: bool = False
     collisions: list[str] = field(default_factory=list)
@@ -137,7 +139,12 @@ class MemoryAgent:
             boot_id=self.boot_id,
             sequence=self.sequence,
             at_ms=1,
-            devices=self.devices,
+            devices=tuple(
+                d.model_copy(update={"health": nodes.DeviceHealth.FAILED, "health_reason": "xid"})
+                if d.uuid in self.sick
+                else d
+                for d in self.devices
+            ),
             cpu_milli=self.cpu_milli,
             memory_bytes=2**39,
             labels=self.labels,
@@ -160,6 +167,8 @@ class MemoryAgent:
 
     def bind(self, lease: nodes.BoundLease) -> NotBound | None:
         for device in lease.devices:
+            if device.uuid in self.sick:
+                return NotBound(self.node, "adapter_error", "it has failed", reached=True)
             if lease.lease in self.over or lease.token < self.tokens.get(device.uuid, 0):
                 return NotBound(self.node, "conflict", "an old token", reached=True)
         self._take(lease)

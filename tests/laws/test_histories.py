@@ -529,6 +529,107 @@ def test_law_6_a_card_seen_on_two_nodes_is_granted_on_neither(house: House) -> N
     assert nodes["n2"].devices[uuid].disputed
 
 
+# --- health -----------------------------------------------------------------------------------
+
+
+def on(policy: str) -> dict[str, Any]:
+    return {"profile": f"train-{policy}", "ttl_ms": 60_000, **BIG}
+
+
+def fail_first(house: House, its: placement.Lease, *, well: bool = False) -> ledger.AnyRecord:
+    """Its first device fails, or recovers; the record that says so."""
+    house.fails(its.devices[0].node, its.devices[0].uuid, well=well)
+    house.loop.spin()
+    records = [r for g in house.auditor.groups for r in g.transitions]
+    return [r for r in records if isinstance(r, ledger.DeviceHealthChanged)][-1]
+
+
+def renew(house: House, its: placement.Lease) -> Any:
+    return done(house, lambda r: house.renew(r, "ml", placement.RenewAsk(lease=its.lease)))
+
+
+def shown(house: House, its: placement.Lease) -> placement.Lease:
+    promises = leader(house).promises
+    assert promises is not None
+    return promises.desk.view(leader(house).state.leases[its.lease])
+
+
+def test_a_failed_device_is_shown_on_its_lease_and_changes_nothing_by_default(house: House) -> None:
+    first = lease(house, "one", **BIG)
+    fail_first(house, first)
+    device = first.devices[0]
+    assert shown(house, first).unhealthy == (f"{device.node}/{device.uuid}",)
+    assert isinstance(renew(house, first), placement.Lease)
+    assert state_of(house, first) is State.BOUND
+    fail_first(house, first, well=True)
+    assert shown(house, first).unhealthy == ()
+
+
+def test_law_8_a_lease_that_is_evicted_is_paid_until_its_device_had_failed(house: House) -> None:
+    first = lease(house, "one", **on("evict"))
+    house.pass_time(7)
+    record = fail_first(house, first)
+    ended = house.auditor.state.leases[first.lease]
+    assert (ended.reason, ended.effective_ms) == ("revoked", record.at_ms)
+    assert "failed" in shown(house, first).reason
+    for _ in range(2):
+        house.pass_time(1)
+    assert state_of(house, first) is State.ENDED
+    others = [lease(house, f"r{i}", **BIG) for i in range(5)]
+    assert first.devices[0].uuid not in {uuid for its in others for uuid in keys(its)}
+
+
+def test_law_8_a_lease_that_is_drained_is_renewed_no_more_and_paid_until_its_deadline(
+    house: House,
+) -> None:
+    first = lease(house, "one", **on("drain"))
+    house.pass_time(7)
+    assert isinstance(renew(house, first), placement.Lease)
+    deadline_ms = leader(house).state.leases[first.lease].deadline_ms
+    fail_first(house, first)
+    refused = renew(house, first)
+    assert isinstance(refused, Refusal)
+    assert refused.code == "device_unhealthy"
+    notice_ms = shown(house, first).notice_in_ms
+    assert notice_ms is not None
+    assert notice_ms <= 60_000
+    for _ in range(9):
+        house.pass_time(7)
+    ended = house.auditor.state.leases[first.lease]
+    assert (ended.reason, ended.effective_ms) == ("expired", deadline_ms)
+
+
+def test_a_device_that_recovers_withdraws_the_notice(house: House) -> None:
+    first = lease(house, "one", **on("drain"))
+    fail_first(house, first)
+    assert isinstance(renew(house, first), Refusal)
+    house.lead(1)  # whoever leads knows of it
+    assert isinstance(renew(house, first), Refusal)
+    fail_first(house, first, well=True)
+    assert isinstance(renew(house, first), placement.Lease)
+    assert shown(house, first).notice_in_ms is None
+
+
+def test_a_leader_that_fell_between_the_failure_and_its_consequence_is_made_good_for(
+    house: House,
+) -> None:
+    first = lease(house, "one", **on("evict"))
+    node, uuid = first.devices[0].node, first.devices[0].uuid
+    house.agents[node].sick.add(uuid)
+    house.sick.add(uuid)
+    house.inventories[node] = house.agents[node].inventory()
+    house.operate(
+        lambda state, at_ms: [
+            ledger.DeviceHealthChanged(at_ms=at_ms, node=node, uuid=uuid, health="failed")
+        ]
+    )
+    house.loop.spin()
+    assert state_of(house, first) is State.BOUND
+    house.lead(1)
+    assert state_of(house, first) in {State.ENDING, State.ENDED}
+    assert house.auditor.state.leases[first.lease].reason == "revoked"
+
+
 # --- laws 8 and 9, the placer's part ----------------------------------------------------------
 
 

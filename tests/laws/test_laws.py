@@ -35,6 +35,7 @@ SEEN: Counter[str] = Counter()
 """What all histories together came to: a law is proven by what happened, not by what could."""
 
 tenants = st.sampled_from(TENANTS)
+POLICIES = ("train-drain", "train-evict")
 nodes = st.sampled_from(("n1", "n2", "n3", "n4"))
 which = st.integers(0, 1)
 whom = st.sampled_from((2, 2, 2, 2, 0, 1))
@@ -59,6 +60,7 @@ asks = st.fixed_dictionaries(
         "wait": st.sampled_from(({"mode": "queue", "deadline_ms": 20_000}, {"mode": "fail"})),
         "ttl_ms": st.sampled_from((30_000, 60_000)),
         "priority": st.just("high"),
+        "profile": st.sampled_from(POLICIES),
     },
 )
 WAITS: dict[str, object] = {"wait": {"mode": "queue", "deadline_ms": 40_000}}
@@ -110,7 +112,9 @@ class Histories(RuleBasedStateMachine):
     @rule(
         tenant=tenants, first=st.integers(20, 60), cards=st.integers(1, 2), gang=st.integers(1, 2),
         count=st.integers(2, 4),
-        how=st.sampled_from(({}, WAITS, {**WAITS, "priority": "high"})),
+        how=st.sampled_from(
+            ({}, WAITS, {**WAITS, "priority": "high"}, *({"profile": p} for p in POLICIES))
+        ),
     )  # fmt: skip
     def requests_at_once(
         self, tenant: str, first: int, cards: int, gang: int, count: int, how: dict[str, object]
@@ -243,6 +247,18 @@ class Histories(RuleBasedStateMachine):
         whole = fleet()[node].devices
         self.house.agents[node].devices = whole[less:]
         self.house.report(node)
+
+    @rule(pick=st.integers(0, 30), well=st.sampled_from((False, False, True)))
+    def device_fails(self, pick: int, well: bool) -> None:
+        """One that somebody holds; or it recovers."""
+        live = list(self.house.auditor.state.live.values())
+        strict = [le for le in live if le.granted and le.granted.on_unhealthy != "none"]
+        held = strict or live
+        if held:
+            device = held[-1 - pick % len(held)].devices[0]
+            if device.uuid in {d.uuid for d in self.house.agents[device.node].devices}:
+                self.house.fails(device.node, device.uuid, well=well)
+                self.house.loop.spin()
 
     @rule(what=fates)
     def ledger_will(self, what: list[Fate]) -> None:

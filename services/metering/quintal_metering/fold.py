@@ -363,6 +363,7 @@ _HOW: Final[dict[type[ledger.Record], Callable[[Turn, Any], None]]] = {
     ledger.LeaseRefused: _nothing,
     ledger.LeaseCancelled: _nothing,
     ledger.LeaseTtlChanged: _nothing,
+    ledger.LeaseNoticed: _nothing,
     ledger.Census: _compare,
     ledger.CatalogAdopted: _adopt,
     ledger.NodeChanged: _apply_to_node,

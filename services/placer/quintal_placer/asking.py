@@ -56,6 +56,7 @@ class Terms:
     workload_class: str
     ttl_ms: int
     fence: str
+    on_unhealthy: str
     billing: str
     nominal_micro: int | None
     image: str
@@ -380,6 +381,7 @@ def _terms(ask: PlaceAsk, profile: ProfileSpec | None, workload_class: str) -> T
         workload_class=workload_class,
         ttl_ms=ask.ttl_ms or (profile.ttl_ms if profile else 300_000),
         fence=profile.fence if profile else "keep",
+        on_unhealthy=profile.on_unhealthy if profile else "none",
         billing=profile.billing if profile else "delivered",
         nominal_micro=int(nominal * 1_000_000) if nominal is not None else None,
         image=profile.image if profile else "",

@@ -12,7 +12,7 @@ there) leaves the node alone for a while (`backoff`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from quintal.contracts import ledger
@@ -22,7 +22,7 @@ from quintal_placer import agents
 from quintal_placer.agents import Agents, Bound, NotBound, Unclear
 from quintal_placer.backoff import OF_THE_DEVICE
 from quintal_placer.desk import Desk
-from quintal_placer.ends import Deadlines
+from quintal_placer.ends import Deadlines, Ends
 from quintal_placer.engine.leases import State
 from quintal_placer.explaining import Decided
 from quintal_placer.state import Lease
@@ -43,11 +43,10 @@ class Binding:
         desk: Desk,
         hands: Agents,
         deadlines: Deadlines,
-        over: Callable[[Lease, float], Awaitable[bool]],
+        ends: Ends,
     ) -> None:
         self._desk = desk
-        self._over = over
-        """Has its agents let go of a lease that is ending; false where that takes too long."""
+        self._ends = ends
         self._state = desk.state
         self._writer = desk.writer
         self._agents = hands
@@ -101,6 +100,8 @@ class Binding:
                     self._desk.commit(
                         [ledger.LeaseBound(at_ms=self._writer.now_ms(), lease=lease.lease)]
                     )
+                    if self._state.failed:  # perhaps since it was granted
+                        self._ends.judge(lease.nodes)
                     return
                 moved = self._rebind(lease, results, avoid, late=loop.time() > until_s)
                 if moved is None:
@@ -209,7 +210,7 @@ class Binding:
             if (
                 again is None
                 and lease.reason == "bind_refused"
-                and await self._over(lease, self._desk.settings.bind_s)
+                and await self._ends.over(lease, self._desk.settings.bind_s)
             ):
                 again = self._again(lease)  # what its own agents held may be just what it needs
             if again is None:

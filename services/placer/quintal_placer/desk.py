@@ -314,6 +314,7 @@ class Desk:
             billing=terms.billing,
             nominal_micro=terms.nominal_micro,
             fence=terms.fence,
+            on_unhealthy=terms.on_unhealthy,
             ttl_ms=terms.ttl_ms,
             deadline_ms=at_ms + terms.ttl_ms,
             bound=ask.bind == "none",

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from quintal.contracts import ledger
+from quintal_placer import health
 from quintal_placer.agents import Agents
 from quintal_placer.desk import Desk
 from quintal_placer.engine.leases import State
@@ -118,6 +119,18 @@ class Ends:
                 lease = self._state.live.get(name)
                 if lease is not None:
                     self.end(lease, "revoked", now_ms)
+
+    def judge(self, nodes: Iterable[str]) -> None:
+        """Their profiles' word to leases on nodes where a device failed, or recovered."""
+        records = list(health.policy_records(self._state, nodes, self._writer.now_ms()))
+        if records:
+            self._desk.commit(records)
+
+    def judge_all(self) -> None:
+        """After a takeover: whoever led before may not have come to it."""
+        noticed = (lease for lease in self._state.live.values() if lease.notice)
+        nodes = {node for lease in noticed for node in lease.nodes}
+        self.judge(nodes | {node for node, _ in self._state.failed})
 
     def grace(self) -> None:
         """The placer was away (no bus, no append): nothing expires before one full ttl from now."""

@@ -43,7 +43,7 @@ class Promises:
         self.desk = Desk(settings, state, writer, announcer, explanations)
         deadlines = Deadlines(self.desk)
         self.ends = Ends(self.desk, hands, deadlines)
-        self.binding = Binding(self.desk, hands, deadlines, self.ends.over)
+        self.binding = Binding(self.desk, hands, deadlines, self.ends)
         self.queue = Queue(self.desk, self.binding, _refused)
         self._deadlines = deadlines
         self._state = state
@@ -57,6 +57,7 @@ class Promises:
         """
         self.ends.grace()
         self._deadlines.watch_all()
+        self.ends.judge_all()
         self.binding.resume()
 
     async def close(self) -> None:
@@ -196,6 +197,12 @@ class Promises:
             return Refusal(
                 code=Code.NODE_SUSPECT,
                 message=f"{', '.join(lost)} is lost: the lease stands until its deadline",
+                owner=Owner.INFRASTRUCTURE,
+            )
+        if lease.notice:
+            return Refusal(
+                code=Code.DEVICE_UNHEALTHY,
+                message=lease.notice,
                 owner=Owner.INFRASTRUCTURE,
             )
         now_ms = self._writer.now_ms()

@@ -102,6 +102,13 @@ def _lease_records(lease: Lease) -> Iterator[ledger.AnyRecord]:
                 ttl_ms=lease.ttl_ms,
                 deadline_ms=lease.deadline_ms,
             )
+        if lease.notice and lease.state is State.BOUND:
+            yield ledger.LeaseNoticed(
+                at_ms=lease.bound_ms or lease.granted_ms,
+                lease=name,
+                until_ms=lease.deadline_ms,
+                message=lease.notice,
+            )
         yield from _end_records(lease)
     yield from _closing(lease)
 

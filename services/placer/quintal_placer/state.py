@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 
 from quintal.contracts import ledger
 from quintal.contracts.documents import AcceleratorModelSpec, Cap, Catalog
-from quintal.contracts.nodes import RawDevice
+from quintal.contracts.nodes import DeviceHealth, RawDevice
 from quintal.contracts.placement import AdoptAsk, LeaseDevice, PlaceAsk, Wait
 from quintal.units import PARTS, to_micro
 from quintal_placer import laying, software
@@ -59,6 +59,8 @@ class Lease:
     closed_ms: int | None = None
     reason: str = ""
     message: str = ""
+    notice: str = ""
+    """Why it is renewed no more; empty: it is."""
     waiting: set[str] = field(default_factory=set)
     """Nodes whose agent has yet to acknowledge the end."""
     repairing: str = ""
@@ -92,7 +94,7 @@ class Lease:
 class PlacerState:
     """Fleet, leases, queue, quotas. `apply` is the only way to change it."""
 
-    def __init__(self) -> None:
+    def __init__(self) -> None:  # noqa: PLR0915 - what a state is made of
         self.fleet = Fleet()
         self.quotas = Quotas()
         self.spent = Spent()
@@ -121,6 +123,8 @@ class PlacerState:
         """Device uuid -> nodes that report it; more than one is a dispute."""
         self.facts: dict[str, ledger.NodeChanged] = {}
         """Node -> what it said of itself last."""
+        self.failed: set[tuple[str, str]] = set()
+        """(node, uuid) of every device that has failed."""
         self.retired: dict[str, str] = {}
         """Retired node -> its boot id then: the same boot does not come back by reporting."""
         self.epoch = 0
@@ -267,6 +271,7 @@ class PlacerState:
         self._held_again(node.devices[raw.uuid])
         slim_device(raw)
         self.raw[record.node, raw.uuid] = raw
+        self._note_health(record.node, raw.uuid, raw.health)
         self.where.setdefault(raw.uuid, set()).add(record.node)
         self.stir.models.add(record.model or "")
         self.fleet.touch(record.node)
@@ -279,6 +284,7 @@ class PlacerState:
 
     def _unsee(self, node: str, uuid: str) -> None:
         self.raw.pop((node, uuid), None)
+        self.failed.discard((node, uuid))
         nodes = self.where.get(uuid, set())
         nodes.discard(node)
         if not nodes:
@@ -301,9 +307,14 @@ class PlacerState:
         self.stir.models.add(record.model or "")
         self.fleet.touch(record.node)
 
+    def _note_health(self, node: str, uuid: str, health: str) -> None:
+        note = self.failed.add if health == DeviceHealth.FAILED else self.failed.discard
+        note((node, uuid))
+
     def _device_health(self, record: ledger.DeviceHealthChanged) -> None:
         device = self.fleet.nodes[record.node].devices[record.uuid]
         device.health, device.health_reason = record.health, record.reason
+        self._note_health(record.node, record.uuid, record.health)
         key = (record.node, record.uuid)
         self.raw[key] = self.raw[key].model_copy(
             update={"health": record.health, "health_reason": record.reason}
@@ -402,6 +413,12 @@ class PlacerState:
         lease.state = follow(lease.state, record.kind)
         lease.ttl_ms = record.ttl_ms
         lease.deadline_ms = max(lease.deadline_ms, record.deadline_ms)
+
+    def _noticed(self, record: ledger.LeaseNoticed) -> None:
+        lease = self.leases[record.lease]
+        lease.state = follow(lease.state, record.kind)
+        lease.notice = (record.message or "notice") if record.until_ms is not None else ""
+        lease.deadline_ms = max(lease.deadline_ms, record.until_ms or 0)
 
     def _ending(self, record: ledger.LeaseEnding) -> None:
         lease = self.leases[record.lease]
@@ -628,6 +645,7 @@ class PlacerState:
         ledger.LeaseBound: _bound,
         ledger.LeaseMoved: _moved,
         ledger.LeaseTtlChanged: _ttl,
+        ledger.LeaseNoticed: _noticed,
         ledger.LeaseEnding: _ending,
         ledger.NodeReleased: _node_released,
         ledger.LeaseEnded: _ended,

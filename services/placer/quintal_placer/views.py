@@ -15,7 +15,7 @@ from quintal.contracts.message import Reason, Refusal
 from quintal.contracts.placement import LeaseDevice
 from quintal.errors import Code, Owner
 from quintal.units import PARTS, from_micro, unit_name
-from quintal_placer import budgets, environment, laying
+from quintal_placer import budgets, environment, health, laying
 from quintal_placer.asking import Market
 from quintal_placer.engine.fleet import Device, Node
 from quintal_placer.engine.quota import Excess, Limit
@@ -72,6 +72,11 @@ def lease_view(
     if live and (leads or granted is None):
         known["expires_at"] = iso(lease.deadline_ms)
         known["expires_in_ms"] = max(0, lease.deadline_ms - now_ms)
+    if live and granted is not None and (lease.notice or state.failed):
+        known["unhealthy"] = bad = health.failed(state, lease)
+        known["reason"] = lease.notice or health.told(bad)
+        if lease.notice and leads:
+            known["notice_in_ms"] = known["expires_in_ms"]
     if granted is None:
         request = lease.queued.request if lease.queued else None
         if request is not None:

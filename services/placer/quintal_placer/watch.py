@@ -128,6 +128,8 @@ class Watch:
         records = facts.inventory_records(self._state, inventory, self._writer.now_ms())
         for start in range(0, len(records), RECORDS_AT_ONCE):
             self._promises.desk.commit(records[start : start + RECORDS_AT_ONCE])
+        if records:
+            self._promises.ends.judge((inventory.node,))
 
     def _boots(self, name: str, boot_id: str) -> None:
         """Remember the boot that `boot_id` replaces, if it does."""
@@ -141,6 +143,7 @@ class Watch:
         records = facts.health_records(self._state, event, self._writer.now_ms())
         if records:
             self._promises.desk.commit(records)
+            self._promises.ends.judge((event.node,))
 
     def _heartbeat(self, beat: nodes.Heartbeat) -> None:
         assert self._writer is not None

@@ -63,7 +63,7 @@ TABLE: Final[dict[State, Row]] = {
         holds_devices=True,
         holds_quota=True,
         paid_by="tenant",
-        leaves_by={"ending": State.ENDING, "ttl": State.BOUND},
+        leaves_by={"ending": State.ENDING, "ttl": State.BOUND, "noticed": State.BOUND},
     ),
     State.ENDING: Row(
         holds_devices=True,
