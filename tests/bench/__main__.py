@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tests.bench import agent, engine, gangs, memory, metering, placement
+from tests.bench import agent, engine, gangs, memory, metering, placement, seen
 
 
 def main() -> int:
@@ -16,6 +16,7 @@ def main() -> int:
         memory.main,
         agent.main,
         metering.main,
+        seen.main,
     )
     return max(part() for part in parts)
 

@@ -26,7 +26,9 @@ class Settings:
     binding_s: float = 10.0
     """Deadline of all binds of one lease together."""
     catalog_poll_s: float = 2.0
-    tick_s: float = 5.0
+    tick_s: float = 4.0
+    """Usage is known up to the last of them: with half a second from here to `quintal usage`, and a
+    slow disk, it is to be no older than 5 s there."""
     beat_s: float = 0.2
     silence_s: float = 1.0
     """A standby that hears no beat for so long takes the lead."""
