@@ -188,6 +188,10 @@ class Client:
         """These nodes are gone for good."""
         return await self._ask(subjects.RETIRE, placement.RetireAsk(nodes=nodes, reason=reason))
 
+    async def partition(self, ask: placement.PartitionAsk) -> placement.Done:
+        """Cut a device that no lease holds, or say what that would be."""
+        return await self._ask(subjects.PARTITION, ask)
+
     async def clear_dispute(self, ask: placement.ClearDisputeAsk) -> placement.Done:
         """A disputed device was looked at."""
         return await self._ask(subjects.CLEAR_DISPUTE, ask)

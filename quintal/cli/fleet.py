@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Annotated, Any
 
@@ -14,7 +14,7 @@ from quintal.cli.render import Table
 from quintal.contracts.placement import Capacity, CapacityRow, DeviceView, FleetAsk, NodeView
 from quintal.contracts.subjects import Role
 from quintal.conversion import Total
-from quintal.units import CLASSES, to_micro, unit_name
+from quintal.units import CLASSES, PARTS, to_micro, unit_name
 
 Vendor = Annotated[str | None, typer.Option(help="Only this vendor's.")]
 Model = Annotated[str | None, typer.Option(help="Only this model.")]
@@ -90,8 +90,32 @@ def devices(
         "node", "#>", "model", "pool", "memory>", "island>", "nics", "state", "lease", "tenant",
         "health", "units",
     )  # fmt: skip
-    rows = [_device(device) for one in fleet.nodes for device in one.devices]
+    rows = [
+        row
+        for one in fleet.nodes
+        for device in one.devices
+        for row in (_device(device), *_parts(device))
+    ]
     render.show(fleet, Table(columns, rows))
+
+
+def _parts(device: DeviceView) -> Iterator[tuple[object, ...]]:
+    """A row for each partition, and for each share that somebody has."""
+    for part in (*device.partitions, *device.shares):
+        name = part.profile or f"{part.parts * 1000 // PARTS} milli"
+        place = "" if part.index is None else f".{part.index}"
+        yield (
+            device.node, f"{device.index}{place}", f"  {name}", device.pool,
+            render.size(part.memory_bytes), None, (), part.state, part.lease, part.tenant,
+            None, None,
+        )  # fmt: skip
+
+
+def _state(device: DeviceView) -> str:
+    """One word, or what its parts are in hundredths."""
+    if len(device.parts) < 2:  # noqa: PLR2004 - all of it is one thing
+        return device.state
+    return ", ".join(f"{what} {parts * 100 // PARTS}%" for what, parts in device.parts.items())
 
 
 def _device(device: DeviceView) -> tuple[object, ...]:
@@ -107,7 +131,7 @@ def _device(device: DeviceView) -> tuple[object, ...]:
         render.size(device.memory_bytes),
         device.island,
         device.nics,
-        device.state,
+        _state(device),
         device.lease,
         device.tenant,
         health,

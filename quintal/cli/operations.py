@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from quintal.cli import render, session
 from quintal.cli.placement import duration_ms, pairs, show_lease
-from quintal.contracts.placement import AdoptAsk, ClearDisputeAsk, Done, TaintAsk
+from quintal.contracts.placement import AdoptAsk, ClearDisputeAsk, Done, PartitionAsk, TaintAsk
 from quintal.errors import SetupError
 
 Nodes = Annotated[list[str], typer.Argument(help="Node ids.")]
@@ -81,6 +81,24 @@ def clear_dispute(node: str, uuid: str, reason: Reason = "") -> None:
     """Say that a disputed device was looked at and may be granted again."""
     ask = _valid(ClearDisputeAsk, node=node, uuid=uuid, reason=reason)
     _done(session.ask(lambda client: client.clear_dispute(ask)))
+
+
+def partition(
+    node: Annotated[str, typer.Argument(help="The node.")],
+    device: Annotated[str, typer.Argument(help="Its uuid, or its index as the tools show it.")],
+    layout: Annotated[str, typer.Argument(help="A layout of its model, or `whole`.")],
+    run: Annotated[bool, typer.Option("--run", help="Do it; else say what would be done.")] = False,
+    task: Annotated[
+        str, typer.Option(help="The node's installed task. [partition-<index>-<layout>]")
+    ] = "",
+    timeout: Annotated[str, typer.Option(help="How long the task may take.")] = "10m",
+) -> None:
+    """Cut a card that no lease holds into partitions, by the node's installed task."""
+    ask = _valid(
+        PartitionAsk, node=node, device=device, layout=layout, run=run, task=task,
+        timeout_ms=duration_ms(timeout),
+    )  # fmt: skip
+    _done(session.ask(lambda client: client.partition(ask)))
 
 
 def adopt(
@@ -155,6 +173,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "taint": taint,
     "retire": retire,
     "clear-dispute": clear_dispute,
+    "partition": partition,
     "adopt": adopt,
     "end": end,
     "snapshot": snapshot,

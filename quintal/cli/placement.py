@@ -67,7 +67,15 @@ def place(
     ] = None,
     model: Annotated[list[str] | None, typer.Option(help="Only this model (repeat: any)")] = None,
     vendor: Annotated[list[str] | None, typer.Option(help="Only this vendor's (repeat)")] = None,
-    memory: Annotated[str, typer.Option(help="Per card, such as 80GB.. (at least)")] = "",
+    memory: Annotated[
+        str, typer.Option(help="Per card, such as 80GB.. (at least); of a share, its own: 20GiB")
+    ] = "",
+    share: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="Thousandths of each card, not all of it.")
+    ] = None,
+    partition: Annotated[
+        str, typer.Option(help="Partitions of this profile instead of cards: 1g.10gb")
+    ] = "",
     feature: Annotated[list[str] | None, typer.Option(help="Such as nvlink (repeat: all)")] = None,
     precision: Annotated[str, typer.Option(help="Decides which rating applies.")] = "",
     pool: Annotated[list[str] | None, typer.Option(help="Only in this pool (repeat)")] = None,
@@ -95,7 +103,9 @@ def place(
     """
     chosen.tenant = tenant or chosen.tenant
     need = {
-        "models": model, "vendors": vendor, "memory": _with_unit(memory), "features": feature,
+        "models": model, "vendors": vendor, "features": feature, "partition": partition,
+        "memory": "" if share else _with_unit(memory),
+        "share": {"compute_milli": share, "memory": memory} if share else None,
         "precision": precision,
     }  # fmt: skip
     where = {"pools": pool, "nodes": node, "tolerations": tolerate}

@@ -408,6 +408,24 @@ class ClearDisputeAsk(Ask):
     reason: str = ""
 
 
+class PartitionAsk(Ask):
+    """Cut a device that nobody holds as one of its model's layouts says; or show what that is.
+
+    The node's installed task does it: Quintal has no hand of its own on a node. A task is run by
+    its name alone; the default is `partition-<index>-<layout>`, lower case, other signs as `-`.
+    """
+
+    node: Token
+    device: str
+    """Its uuid, or its display index as text."""
+    layout: Annotated[str, Field(max_length=128)]
+    """A layout of the model; `whole` for no cut at all."""
+    run: bool = False
+    """False: say what would be done, and do nothing."""
+    task: Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,63})?$")] = ""
+    timeout_ms: Annotated[int, Field(ge=1_000, le=3_600_000)] = 600_000
+
+
 class AdoptAsk(Ask):
     """An outside scheduler has given these devices to a tenant: open a lease on them."""
 
@@ -483,6 +501,22 @@ class Done(Answer):
     details: dict[str, Any] = Field(default_factory=dict)
 
 
+class PartView(Answer):
+    """A share of a device, or a partition of it, and whose it is."""
+
+    parts: int
+    """Of the device's 1,000,000."""
+    state: str
+    """leased, free, or the reason why neither."""
+    lease: str | None = None
+    tenant: str | None = None
+    partition: str = ""
+    """The uuid; empty for a share."""
+    profile: str = ""
+    memory_bytes: int | None = None
+    index: int | None = None
+
+
 class DeviceView(Answer):
     """A device and what became of it."""
 
@@ -506,6 +540,12 @@ class DeviceView(Answer):
     """Which of its node's islands it is in, counted from 0; none: in none, or nobody knows."""
     nics: tuple[str, ...] = ()
     """The network interfaces that are nearest to it."""
+    parts: dict[str, int] = Field(default_factory=dict)
+    """What its 1,000,000 parts are: leased, free, or the reason why neither."""
+    shares: tuple[PartView, ...] = ()
+    """What each lease has of it that shares it."""
+    partitions: tuple[PartView, ...] = ()
+    """What it is cut into."""
 
 
 class NodeView(Answer):

@@ -153,7 +153,8 @@ SET: Final = _request(
 )  # fmt: skip
 
 TASK: Final = _request(
-    "task.{node}.run", nodes.TaskAsk, nodes.TaskDone, frozenset({Role.CATALOG_BACK}), Role.AGENT,
+    "task.{node}.run", nodes.TaskAsk, nodes.TaskDone,
+    frozenset({Role.CATALOG_BACK, Role.PLACER_BACK}), Role.AGENT,
     "Run an installed task by name.", "callee",
 )  # fmt: skip
 
@@ -262,6 +263,10 @@ RETIRE: Final = _request(
 CLEAR_DISPUTE: Final = _request(
     "ops.{principal}.clear_dispute", placement.ClearDisputeAsk, placement.Done, _OPERATOR,
     _PLACER, "A disputed device was looked at and may be granted again.",
+)  # fmt: skip
+PARTITION: Final = _request(
+    "ops.{principal}.partition", placement.PartitionAsk, placement.Done, _OPERATOR, _PLACER,
+    "Cut a device that no lease holds, by the node's installed task; or say what that would be.",
 )  # fmt: skip
 ADOPT: Final = _request(
     "ops.{principal}.adopt", placement.AdoptAsk, placement.Lease, _OPERATOR, _PLACER,

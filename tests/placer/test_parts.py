@@ -86,14 +86,17 @@ def device(vendor: str, index: int, uuid: str = "", model: str = "m") -> LeaseDe
         (("huawei", ""), {"ASCEND_RT_VISIBLE_DEVICES": "3"}),
         (("intel", ""), {"ZE_AFFINITY_MASK": "3"}),
         (("aws", ""), {}),
+        (("nvidia", "GPU-1", "MIG-7"), {"CUDA_VISIBLE_DEVICES": "MIG-7"}),
+        (("huawei", "", "vnpu-1"), {"ASCEND_RT_VISIBLE_DEVICES": "3"}),
         (("cpu", ""), {}),
     ],
 )
 def test_a_process_is_told_its_devices_in_its_vendors_way(
-    devices: tuple[str, str], expected: dict[str, str]
+    devices: tuple[str, ...], expected: dict[str, str]
 ) -> None:
-    vendor, uuid = devices
-    found = environment.environment([device(vendor, 3, uuid)]).get("n1", {})
+    vendor, uuid, *partition = devices
+    its = device(vendor, 3, uuid).model_copy(update={"partition": next(iter(partition), None)})
+    found = environment.environment([its]).get("n1", {})
     assert found == expected
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 from quintal.bus import Bus
 from quintal.contracts import nodes, subjects
 from quintal.contracts.message import Refusal
-from quintal.errors import BusUnavailable, ProtocolError, Unanswered
+from quintal.errors import BusUnavailable, Code, Owner, ProtocolError, Unanswered
 from quintal_placer import environment
 from quintal_placer.engine.leases import LIVE
 from quintal_placer.state import Lease, PlacerState
@@ -84,6 +84,22 @@ class Agents:
         except (BusUnavailable, ProtocolError):
             return False
         return not isinstance(answer, Refusal)
+
+    async def task(self, node: str, name: str, timeout_ms: int) -> nodes.TaskDone | Refusal | None:
+        """Have an installed task run; none where nobody knows whether it did."""
+        ask = nodes.TaskAsk(name=name, timeout_ms=timeout_ms)
+        try:
+            return await self._bus.request(
+                subjects.TASK, ask, timeout_s=timeout_ms / 1000 + self._deadline_s, node=node
+            )
+        except Unanswered:
+            return Refusal(
+                code=Code.NODE_SUSPECT,
+                message=f"no agent listens on {node}",
+                owner=Owner.INFRASTRUCTURE,
+            )
+        except (BusUnavailable, ProtocolError):
+            return None
 
     async def set(self, node: str, ask: nodes.SetAsk) -> tuple[str, ...] | None:
         """The ended leases that the agent holds no more; none where it did not answer."""

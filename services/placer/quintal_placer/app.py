@@ -43,6 +43,7 @@ def table(
         (subjects.TAINT, handlers.taint),
         (subjects.RETIRE, handlers.retire),
         (subjects.CLEAR_DISPUTE, handlers.clear_dispute),
+        (subjects.PARTITION, handlers.partition),
         (subjects.ADOPT, handlers.adopt),
         (subjects.END_ADOPTED, handlers.end),
         (subjects.SNAPSHOT, handlers.snapshot),

@@ -385,7 +385,7 @@ def lease_device(piece: Piece) -> LeaseDevice:
         LeaseDevice,
         node=device.node,
         uuid=device.uuid,
-        index=device.index,
+        index=device.index if part is None or part.index is None else part.index,
         vendor=device.vendor,
         model=device.model or "",
         pool=device.pool,

@@ -43,12 +43,10 @@ def environment(devices: Iterable[LeaseDevice]) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, list[str]]] = {}
     for device in devices:
         vendor = runtime_of(device)
-        by_uuid = vendor in _BY_UUID and device.uuid.startswith(("GPU-", "MIG-"))
         name = _BY_UUID.get(vendor) or _BY_INDEX.get(vendor)
         if name is None:
             continue
-        value = device.uuid if by_uuid else str(device.index)
-        found.setdefault(device.node, {}).setdefault(name, []).append(value)
+        found.setdefault(device.node, {}).setdefault(name, []).append(_shown_as(device, vendor))
     return {
         node: {name: ",".join(values) for name, values in names.items()}
         for node, names in found.items()
@@ -61,9 +59,16 @@ def cdi(devices: Iterable[LeaseDevice]) -> tuple[str, ...]:
     for device in devices:
         kind = _CDI.get(runtime_of(device))
         if kind is not None:
-            by_uuid = device.vendor == "nvidia" and device.uuid.startswith(("GPU-", "MIG-"))
-            names.append(f"{kind}={device.uuid if by_uuid else device.index}")
+            shown = _shown_as(device, "nvidia") if device.vendor == "nvidia" else str(device.index)
+            names.append(f"{kind}={shown}")
     return tuple(names)
+
+
+def _shown_as(device: LeaseDevice, vendor: str) -> str:
+    """The uuid of what is held, a partition's before its card's, where the runtime takes it."""
+    uuid = device.partition or device.uuid
+    by_uuid = vendor in _BY_UUID and uuid.startswith(("GPU-", "MIG-"))
+    return uuid if by_uuid else str(device.index)
 
 
 def runtime_of(device: LeaseDevice) -> str:

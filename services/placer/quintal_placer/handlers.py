@@ -136,6 +136,13 @@ class Handlers:
             lambda at_ms: operations.clear_dispute(self._state, ask, at_ms=at_ms), (ask.node,)
         )
 
+    async def partition(
+        self, _: Caller, ask: placement.PartitionAsk
+    ) -> placement.Done | Refusal | None:
+        """Cut a device that nobody holds, or say what that would be."""
+        promises = await self._placer.confirm()
+        return None if promises is None else await promises.recutting.partition(ask)
+
     async def adopt(self, _: Caller, ask: placement.AdoptAsk) -> placement.Lease | Refusal | None:
         """A lease on devices that an outside scheduler chose."""
         promises = await self._placer.confirm()

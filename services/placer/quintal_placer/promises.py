@@ -22,6 +22,7 @@ from quintal_placer.engine.leases import LIVE, State
 from quintal_placer.explaining import Explanations
 from quintal_placer.ledger import LedgerWriter
 from quintal_placer.queue import TRIES_BESIDE, Queue
+from quintal_placer.recutting import Recutting
 from quintal_placer.settings import Settings
 from quintal_placer.state import Lease, PlacerState, digest, request_key
 
@@ -45,6 +46,7 @@ class Promises:
         self.ends = Ends(self.desk, hands, deadlines)
         self.binding = Binding(self.desk, hands, deadlines, self.ends)
         self.queue = Queue(self.desk, self.binding, _refused)
+        self.recutting = Recutting(self.desk, hands)
         self._deadlines = deadlines
         self._state = state
         self._writer = writer
@@ -62,6 +64,7 @@ class Promises:
 
     async def close(self) -> None:
         """Stop what is under way."""
+        await self.recutting.close()
         await self.queue.close()
         await self.binding.close()
         await self.ends.close()

@@ -602,6 +602,10 @@ class PlacerState:
             for (pool, model), row in sorted(rows.items())
         )
 
+    def held_as(self, lease: str) -> str:
+        """What this lease makes of the parts that it holds, in the ledger's words."""
+        return _HELD_AS[self.leases[lease].state]
+
     def parts(self, node: Node, device: Device) -> tuple[tuple[str, int], ...]:
         """What a device's parts are now, in the ledger's words; they sum to the whole."""
         base = node.unavailable(device) or "free"
@@ -610,8 +614,7 @@ class PlacerState:
             return ((base, PARTS),)
         held: dict[str, int] = {}
         for name in holders:
-            lease = self.leases[name]
-            what = _HELD_AS[lease.state]
+            lease, what = self.leases[name], self.held_as(name)
             parts = sum(d.parts for d in lease.devices if (d.node, d.uuid) == device.key)
             held[what] = held.get(what, 0) + parts
         rest = PARTS - sum(held.values())

@@ -5,7 +5,7 @@ All is made whole here, as an operator sees it; what a tenant may see of it is `
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -314,7 +314,7 @@ def _queue_row(
 def device_view(state: PlacerState, node: Node, device: Device) -> placement.DeviceView:
     """A device and what became of it, for an operator."""
     lease = state.leases[device.holders[0]] if device.holders else None
-    words = [what for what, _ in state.parts(node, device)]
+    parts = dict(state.parts(node, device))
     return placement.DeviceView(
         node=node.name,
         uuid=device.uuid,
@@ -324,7 +324,7 @@ def device_view(state: PlacerState, node: Node, device: Device) -> placement.Dev
         model=device.model,
         pool=device.pool,
         memory_bytes=device.memory_bytes,
-        state=words[0],
+        state=next(iter(parts)),
         lease=lease.lease if lease else None,
         tenant=lease.tenant if lease else None,
         health=device.health,
@@ -332,7 +332,42 @@ def device_view(state: PlacerState, node: Node, device: Device) -> placement.Dev
         ratings=ratings(state, device),
         island=laying.island_of(node.lay, device.uuid),
         nics=laying.nearest_nics(state.facts.get(node.name), device.uuid),
+        parts=parts,
+        shares=tuple(
+            _part_view(state, lease, parts=held) for lease, held in (device.shares or {}).items()
+        ),
+        partitions=tuple(_partitions(state, node, device)),
     )
+
+
+def _part_view(state: PlacerState, lease: str, *, parts: int) -> placement.PartView:
+    its = state.leases[lease]
+    return placement.PartView(
+        parts=parts, state=state.held_as(lease), lease=lease, tenant=its.tenant
+    )
+
+
+def _partitions(state: PlacerState, node: Node, device: Device) -> Iterator[placement.PartView]:
+    """What the device is cut into: held, free, or why neither."""
+    free = {partition.uuid for partition in device.free_partitions()}
+    for partition in (device.partitions or {}).values():
+        lease = partition.holder
+        if lease is not None:
+            word = state.held_as(lease)
+        elif partition.uuid in free:
+            word = node.unavailable(device) or "free"
+        else:
+            word = "stranded" if device.holders else "unresolved"
+        yield placement.PartView(
+            parts=partition.parts,
+            state=word,
+            lease=lease,
+            tenant=state.leases[lease].tenant if lease else None,
+            partition=partition.uuid,
+            profile=partition.profile,
+            memory_bytes=partition.memory_bytes,
+            index=partition.index,
+        )
 
 
 def ratings(state: PlacerState, device: Device) -> dict[str, str]:
@@ -431,7 +466,8 @@ def _capacity_row(
     spec = state.catalog.models.get(model)
     classes = sorted({r.workload_class for r in spec.ratings}) if spec else []
     for node, device in members:
-        word = state.parts(node, device)[0][0]
+        parts = dict(state.parts(node, device))
+        word = next(iter(parts))
         words[word] = words.get(word, 0) + 1
         for workload_class in classes:
             rating = state.catalog.rating(model, workload_class)
@@ -442,8 +478,9 @@ def _capacity_row(
             units[workload_class] = units.get(workload_class, 0) + micro
             low[workload_class] = low.get(workload_class, 0) + rating.low_micro * count
             high[workload_class] = high.get(workload_class, 0) + rating.high_micro * count
-            if word == "free":
-                free_units[workload_class] = free_units.get(workload_class, 0) + micro
+            if free := parts.get("free", 0):
+                known = free_units.get(workload_class, 0)
+                free_units[workload_class] = known + micro * free // PARTS
             estimated[workload_class] = rating.estimated
     return placement.CapacityRow(
         pool=pool,
