@@ -13,6 +13,7 @@ import contextlib
 import json
 import logging
 import re
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, Self, TypeVar
@@ -23,11 +24,11 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from pydantic import ValidationError
 
-from quintal import __version__
 from quintal.contracts.message import Message, Refusal
 from quintal.contracts.subjects import Publication, Request
 from quintal.errors import BusUnavailable, Code, Owner, ProtocolError, Refused, Unanswered
 from quintal.jetstream import Appended, Conflict, Full, JetStream, Stored, Unknown
+from quintal.micro import Announced, Endpoint, name_of
 from quintal.settings import Access
 
 __all__ = ["Appended", "Bus", "Caller", "Conflict", "Full", "Stored", "Unknown", "invalid"]
@@ -83,6 +84,8 @@ class Bus(JetStream):
         """Set at every reconnect; whoever waits for it clears it."""
         self.closed = asyncio.Event()
         """Set when the connection is over for good: end the process then."""
+        self.endpoints: dict[str, Endpoint] = {}
+        """Subject -> what came of its requests."""
         self._in_flight = 0
         self._by_caller: dict[str, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -261,6 +264,8 @@ class Bus(JetStream):
         """
         position = 3 if request.names == "caller" else None
         own = {} if position is not None else {"node": self.principal}
+        subject = request.subject(**own)
+        endpoint = self.endpoints.setdefault(subject, Endpoint(name_of(request.pattern), subject))
 
         async def answer(msg: Msg) -> None:
             tokens = msg.subject.split(".")
@@ -270,6 +275,7 @@ class Bus(JetStream):
                 log.warning("dropped: %s names the reply %r", msg.subject, msg.reply)
                 return
             self.counts.requests += 1
+            endpoint.requests += 1
             if bytes_max is not None and len(msg.data) > bytes_max:
                 await self._reply(msg, request, _too_long(len(msg.data), bytes_max))
                 return
@@ -283,11 +289,11 @@ class Bus(JetStream):
                 return
             self._in_flight += 1
             self._by_caller[principal] = self._by_caller.get(principal, 0) + 1
-            task = asyncio.create_task(self._answer(msg, request, handler, principal))
+            task = asyncio.create_task(self._answer(msg, request, handler, principal, endpoint))
             self._tasks.add(task)
             task.add_done_callback(lambda task: self._done(task, principal))
 
-        subscription = await self.client.subscribe(request.subject(**own), cb=answer)
+        subscription = await self.client.subscribe(subject, cb=answer)
         subscription.pending_msgs_limit = 262_144  # type: ignore[attr-defined]
 
     def _done(self, task: asyncio.Task[None], principal: str) -> None:
@@ -303,12 +309,15 @@ class Bus(JetStream):
         request: Request[A, R],
         handler: Callable[[Caller, A], Awaitable[R | Refusal | None]],
         principal: str,
+        endpoint: Endpoint,
     ) -> None:
+        begin_ns = time.perf_counter_ns()
         answer: R | Refusal | None
         try:
             ask = request.ask.validate_json(msg.data)
         except ValidationError as exc:
             self.counts.errors += 1
+            endpoint.failed("the request breaks its contract")
             await self._reply(msg, request, invalid(exc))
             return
         try:
@@ -317,15 +326,18 @@ class Bus(JetStream):
             answer = Refusal(code=exc.code, message=str(exc), owner=exc.owner, details=exc.details)
         except asyncio.CancelledError:
             raise
-        except Exception:
+        except Exception as exc:
             self.counts.errors += 1
+            endpoint.failed(type(exc).__name__)
             log.exception("answering %s", msg.subject)
             answer = Refusal(
                 code=Code.INTERNAL, owner=Owner.INFRASTRUCTURE,
                 message="this is a fault of ours; the service's log has it",
             )  # fmt: skip
         if answer is not None:
+            endpoint.answered += 1
             await self._reply(msg, request, answer)
+        endpoint.ns += time.perf_counter_ns() - begin_ns
 
     async def _reply(self, msg: Msg, request: Request[A, R], answer: R | Refusal) -> None:
         if not msg.reply:
@@ -340,13 +352,7 @@ class Bus(JetStream):
 
     async def announce(self, name: str, description: str) -> None:
         """Answer `$SRV.PING`, `INFO` and `STATS`, as the NATS micro protocol has them."""
-        from nats.micro import add_service
-        from nats.micro.service import ServiceConfig
-
-        await add_service(
-            self.client,
-            ServiceConfig(name=name, version=__version__, description=description),
-        )
+        await Announced(self.client, name, description, self.endpoints.values()).start()
 
     async def ping(self, wait_s: float = 0.5) -> list[dict[str, Any]]:
         """What every service instance says to `$SRV.PING` within `wait_s`: its name and version."""

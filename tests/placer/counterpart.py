@@ -11,6 +11,7 @@ from typing import Any
 from quintal.settings import Access
 from quintal_placer.agents import Bound, NotBound
 from quintal_placer.announcer import Announcer
+from quintal_placer.counting import Tally
 from quintal_placer.explaining import Explanations
 from quintal_placer.instant import Instant
 from quintal_placer.promises import Promises
@@ -74,6 +75,7 @@ class Counterpart:
         self.promises = Promises(
             self.settings, self.state, self.writer, self.agents, self.announcer, self.explanations
         )
+        self.tally = Tally()
         self.decided = SimpleNamespace(look=lambda: asyncio.sleep(0))
 
     async def confirm(self) -> Promises:

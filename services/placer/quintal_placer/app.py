@@ -16,6 +16,7 @@ from quintal_placer.history import History
 from quintal_placer.lead import Placer
 from quintal_placer.ledger import Deposed
 from quintal_placer.limits import TenantLimits
+from quintal_placer.metrics import Endpoint, Families
 from quintal_placer.reading import ReadHandlers
 from quintal_placer.settings import load
 
@@ -77,6 +78,7 @@ async def run(stop: asyncio.Event) -> int:
                 handler,  # type: ignore[arg-type]
                 bytes_max=settings.payload_bytes_max,
             )
+        metrics = Endpoint(settings.metrics, Families(placer, front))
         await front.announce("quintal-placer", "answers placement requests")
         await front.flush()
         life = asyncio.create_task(placer.run(stop))
@@ -89,4 +91,6 @@ async def run(stop: asyncio.Event) -> int:
         except Deposed as exc:
             log.error("deposed: %s", exc)  # noqa: TRY400 - no fault of the code
             return process.EXIT_DEPOSED
+        finally:
+            metrics.close()
     return 0

@@ -229,6 +229,8 @@ class Handlers:
     ) -> None:
         refusal = answer if isinstance(answer, Refusal) else None
         verdicts = {"lease": "placed", "pending": "queued", "refused": "refused"}
+        verdict = (refusal.verdict if refusal else None) or verdicts[answer.kind]
+        self._placer.tally.placed(verdict, micros / 1e6)
         self._placer.announcer.decision(
             made(
                 ledger.DecisionRecord,
@@ -236,7 +238,7 @@ class Handlers:
                 tenant=caller.principal,
                 request_id=ask.request_id,
                 verb="request",
-                verdict=(refusal.verdict if refusal else None) or verdicts[answer.kind],
+                verdict=verdict,
                 code=refusal.code if refusal else "",
                 lease="" if isinstance(answer, Refusal) else answer.lease,
                 micros=micros,

@@ -32,6 +32,7 @@ from quintal_placer.agents import Agents
 from quintal_placer.announcer import Announcer
 from quintal_placer.asking import Market
 from quintal_placer.assurance import Assurance
+from quintal_placer.counting import Tally
 from quintal_placer.decided import DecidedBefore
 from quintal_placer.explaining import Explanations
 from quintal_placer.instant import Instant
@@ -88,6 +89,7 @@ class Placer:
         self._purge_at_s = clock.monotonic_s()
         self._keeping: asyncio.Task[None] | None = None
         self.explanations = Explanations()
+        self.tally = Tally()
         self.decided = DecidedBefore(back, self.explanations)
         self._market = Market.at(self.state.catalog, 0)
         self._heard_leader = ""
@@ -214,6 +216,7 @@ class Placer:
         log.info("%s leads epoch %d from sequence %d", name, self.state.epoch, sequence)
         self._readers.expect(self.state.writers - {name}, self._clock.monotonic_s())
         self.writer = LedgerWriter(self._back, self.state, clock, writer=name, sequence=sequence)
+        self.writer.on_append = self.tally.appended
         return True
 
     async def _say_position(self) -> None:

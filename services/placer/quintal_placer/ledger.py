@@ -81,8 +81,8 @@ class LedgerWriter:
         self.proved_s = -math.inf
         """Monotonic time at which the last append that was acknowledged had been sent: nobody
         else led then."""
-        self.on_append: Callable[[int, int], None] | None = None
-        """Called with (sequence, decisions) after each."""
+        self.on_append: Callable[[int, float], None] | None = None
+        """Called with (decisions, seconds) after each."""
 
     def now_ms(self) -> int:
         """Ledger time, now: never less than any record's."""
@@ -92,6 +92,11 @@ class LedgerWriter:
     def idle(self) -> bool:
         """Nothing waits and nothing is in flight."""
         return not self._pending
+
+    @property
+    def waiting(self) -> int:
+        """Proposals that are not durable yet."""
+        return len(self._pending)
 
     def propose(self, records: Sequence[ledger.AnyRecord]) -> asyncio.Future[int]:
         """Apply these now, append them as one; the future gives the sequence once it is durable.
@@ -131,14 +136,15 @@ class LedgerWriter:
                 batch = self._take()
                 parts = [part for proposal in batch for part in proposal.data]
                 if parts:
+                    began_s = self._clock.monotonic_s()
                     await self._append(self._message(parts))
                     self._group += 1
+                    if self.on_append is not None:
+                        self.on_append(len(batch), self._clock.monotonic_s() - began_s)
                 for _ in batch:
                     proposal = self._pending.popleft()
                     if not proposal.done.done():
                         proposal.done.set_result(self.sequence)
-                if self.on_append is not None:
-                    self.on_append(self.sequence, len(batch))
 
     def _take(self) -> list[_Proposal]:
         """The next group: as many decisions as have gathered, within the bounds, at least one."""

@@ -46,6 +46,8 @@ class Settings:
     """Waiting requests of one tenant."""
     payload_bytes_max: int = 65_536
     ledger_full_percent: int = 80
+    metrics: str = ""
+    """Where Prometheus may look, such as 127.0.0.1:9465; nowhere, unless it is set."""
 
     @property
     def writer(self) -> str:
@@ -54,10 +56,10 @@ class Settings:
 
 
 def load(env: Mapping[str, str]) -> Settings:
-    """From the environment; `QUINTAL_PLACER_<NAME>` overrides a number."""
+    """From the environment; `QUINTAL_PLACER_<NAME>` overrides one."""
     state_dir = Path(env.get("QUINTAL_STATE", f"/tmp/quintal-placer-{os.getpid()}"))  # noqa: S108
     base = Settings(access(env, "_FRONT"), access(env, "_BACK"), state_dir)
-    numbers: dict[str, float | int] = {}
+    numbers: dict[str, float | int | str] = {}
     for name in base.__dataclass_fields__:
         text = env.get(f"QUINTAL_PLACER_{name.upper()}")
         if text is not None:
