@@ -103,3 +103,27 @@ async def _silent(operator: object, ask: placement.SnapshotPartAsk) -> bool:
     except BusUnavailable:
         return True
     return False
+
+
+def test_the_command_tells_what_differs_by_its_exit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import typer
+
+    from quintal_placer.replayed import show
+
+    site = random_site(random.Random(1))
+    snapshot, requests = tmp_path / "snapshot", tmp_path / "requests"
+    snapshot.write_bytes(replay.pack(site.state, 1))
+    ask = asked(1, cards=1)
+    line = {"tenant": "ml", "request": ask.model_dump(mode="json")}
+    line["decision"] = replay.hash_of(site.desk.decide("ml", ask))
+    requests.write_text(json.dumps(line) + "\n")
+    show(snapshot, requests)
+    assert "1 of 1 whose decision was written down are the same" in capsys.readouterr().out
+    line["decision"] = "0" * 32
+    requests.write_text(json.dumps(line) + "\n")
+    with pytest.raises(typer.Exit) as ended:
+        show(snapshot, requests)
+    assert ended.value.exit_code == 1
+    assert f"no: {'0' * 32}" in capsys.readouterr().out
