@@ -30,6 +30,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, TypeAdapter
+from pydantic.json_schema import SkipJsonSchema
 
 from quintal.contracts.message import BigInt, Event, Message, Refusal, UnixMs, recorded
 from quintal.contracts.nodes import DeviceHealth, RawDevice, Stack, Topology
@@ -228,8 +229,15 @@ def _adopt_ask(value: Any) -> Any:
     return recorded(AdoptAsk, value) if isinstance(value, dict) else value
 
 
-RecordedPlace = Annotated[PlaceAsk, BeforeValidator(_place_ask)]
-RecordedAdopt = Annotated[AdoptAsk, BeforeValidator(_adopt_ask)]
+# As it is today first, since nearly all are; only what does not validate is taken as it stands.
+RecordedPlace = Annotated[
+    PlaceAsk | Annotated[PlaceAsk, BeforeValidator(_place_ask), SkipJsonSchema()],
+    Field(union_mode="left_to_right"),
+]
+RecordedAdopt = Annotated[
+    AdoptAsk | Annotated[AdoptAsk, BeforeValidator(_adopt_ask), SkipJsonSchema()],
+    Field(union_mode="left_to_right"),
+]
 
 
 class LeaseQueued(Record):

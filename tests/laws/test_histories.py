@@ -246,6 +246,13 @@ def test_law_3_the_same_request_is_the_same_lease_also_after_a_takeover(house: H
     assert len(house.auditor.state.live) == 1
 
 
+def test_law_3_the_order_in_which_a_request_says_it_is_no_other_content(house: House) -> None:
+    first = lease(house, "one", labels={"a": "1", "b": "2"})
+    assert lease(house, "one", labels={"b": "2", "a": "1"}).lease == first.lease
+    house.lead(1)
+    assert lease(house, "one", labels={"b": "2", "a": "1"}).lease == first.lease
+
+
 def test_law_3_other_content_under_the_same_id_is_a_conflict(house: House) -> None:
     lease(house, "one")
     found = answer(house, ask("one", cards=2))

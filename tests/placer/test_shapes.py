@@ -90,7 +90,7 @@ def test_what_is_made_unchecked_is_what_a_check_would_make() -> None:
         assert record == checked
         assert record.model_dump_json() == checked.model_dump_json()
         lease = Lease(
-            "l", "ml", "r", "", State.GRANTED, granted=record, devices=record.devices,
+            "l", "ml", "r", State.GRANTED, granted=record, devices=record.devices,
             ttl_ms=record.ttl_ms, deadline_ms=record.deadline_ms,
         )  # fmt: skip
         view = views.lease_view(site.state, site.desk.market, lease, now_ms=AT_MS, sequence=3)

@@ -113,7 +113,7 @@ def _within_quota(
     state, its = desk.state, record.workload_class
     quota = state.catalog.quotas.get(ask.tenant)
     refuses = quota is not None and quota.adopt == "refuse"
-    trial = Lease(record.lease, ask.tenant, "", "", State.GRANTED, granted=record)
+    trial = Lease(record.lease, ask.tenant, "", State.GRANTED, granted=record)
     trial.devices = record.devices
     over: dict[str, str] = {}
     if not state.quotas.defined(ask.tenant, its):

@@ -223,7 +223,7 @@ class Binding:
         """Another grant for a request whose bind has no answer; its old devices stay held."""
         newest = self._desk.by_request(lease.tenant, lease.request_id)
         if newest is not None and newest is not lease:
-            if newest.digest != lease.digest:
+            if newest.asked != lease.asked:
                 return None
             done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
             done.set_result(self._writer.sequence)

@@ -24,7 +24,7 @@ from quintal_placer.ledger import LedgerWriter
 from quintal_placer.queue import TRIES_BESIDE, Queue
 from quintal_placer.recutting import Recutting
 from quintal_placer.settings import Settings
-from quintal_placer.state import Lease, PlacerState, digest, request_key
+from quintal_placer.state import Lease, PlacerState, request_key
 
 Verdict = placement.Lease | placement.Pending | Refusal
 
@@ -76,7 +76,7 @@ class Promises:
         """
         known = self.desk.by_request(tenant, ask.request_id)
         if known is not None and not _refused(known):
-            if known.digest != digest(ask):
+            if known.asked != ask:
                 return _conflict(ask.request_id)
             return await self._told(await self.binding.settled(known))
         self.queue.work(TRIES_BESIDE)
@@ -122,7 +122,6 @@ class Promises:
             lease="dry-run",
             tenant=tenant,
             request_id=ask.request_id,
-            digest="",
             state=State.GRANTED,
             granted=record,
             devices=record.devices,
@@ -270,7 +269,7 @@ class Promises:
         """A lease on devices that an outside scheduler chose: no choice, and laws 1, 3, 8 hold."""
         known = self.desk.by_request(ask.tenant, request_key(ask))
         if known is not None:
-            if known.digest != digest(ask):
+            if known.asked != ask:
                 return _conflict(ask.request_id)
             return await self.desk.told(self.desk.view(known))
         record = adoption_record(self.desk, ask)

@@ -95,7 +95,9 @@ def _lease_records(lease: Lease) -> Iterator[ledger.AnyRecord]:
         name = lease.lease
         if lease.bound_ms is not None and not lease.granted.bound:
             yield ledger.LeaseBound(at_ms=lease.bound_ms, lease=name)
-        if lease.state not in {State.ENDED, State.FAILED, State.ENDING}:
+        granted_for = (lease.granted.ttl_ms, lease.granted.deadline_ms)
+        over = lease.state in {State.ENDED, State.FAILED, State.ENDING}
+        if not over and (lease.ttl_ms, lease.deadline_ms) != granted_for:
             yield ledger.LeaseTtlChanged(
                 at_ms=lease.granted_ms,
                 lease=name,

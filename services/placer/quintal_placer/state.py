@@ -42,7 +42,6 @@ class Lease:
     lease: str
     tenant: str
     request_id: str
-    digest: str
     state: State
     granted: ledger.LeaseGranted | None = None
     queued: ledger.LeaseQueued | None = None
@@ -65,6 +64,13 @@ class Lease:
     """Nodes whose agent has yet to acknowledge the end."""
     repairing: str = ""
     """Of a broken gang: the lease under which its repair was asked for last."""
+
+    @property
+    def asked(self) -> PlaceAsk | AdoptAsk | None:
+        """What was asked, whole: the same id with anything else is another request (law 3)."""
+        if self.granted is not None:
+            return self.granted.request or self.granted.adopt
+        return self.queued.request if self.queued is not None else None
 
     @property
     def adopted(self) -> bool:
@@ -335,7 +341,6 @@ class PlacerState:
             lease=record.lease,
             tenant=record.tenant,
             request_id=record.request.request_id,
-            digest=digest(record.request),
             state=State.QUEUED,
             queued=record,
             deadline_ms=record.deadline_ms,
@@ -362,7 +367,6 @@ class PlacerState:
                 lease=record.lease,
                 tenant=record.tenant,
                 request_id=asked.request_id,
-                digest=digest(asked),
                 state=State.QUEUED,
             )
             self.leases[record.lease] = lease

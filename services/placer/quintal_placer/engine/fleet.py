@@ -136,8 +136,8 @@ class Fleet:
     def reading(self) -> Iterator[None]:
         """While a ledger is read nobody decides: each node is filed once, at the end.
 
-        The collector rests meanwhile: what is read stays, and looking for what does not would
-        cost more than the reading.
+        The collector rests meanwhile, and leaves what was read alone for good: it stays, and
+        looking through it for what does not would cost more than the reading.
         """
         if self._unfiled is not None:
             yield
@@ -153,6 +153,7 @@ class Fleet:
                 self.version -= 1  # it was counted when it was touched
                 self.touch(name)
             if collects:
+                gc.freeze()
                 gc.enable()
 
     def touch(self, name: str) -> None:
