@@ -235,6 +235,18 @@ def test_law_2_nothing_expires_while_nothing_can_be_appended(house: House) -> No
     assert state_of(house, first) is State.BOUND
 
 
+def test_law_2_nobody_is_told_of_a_lease_whose_bind_is_still_under_way(house: House) -> None:
+    """However many binds before it had no answer: what is told is what came of the last one."""
+    for agent in house.agents.values():
+        agent.mood = "silent, not done"
+    replica = leader(house)
+    task = house.start(replica, house.place(replica, "ml", ask("one")))
+    house.pass_time(9)
+    assert task.done()
+    assert isinstance(task.result(), Refusal)
+    assert not house.told
+
+
 # --- law 3 ------------------------------------------------------------------------------------
 
 

@@ -198,13 +198,13 @@ class Binding:
 
     async def settled(self, lease: Lease) -> Lease:
         """The lease that answers a request, once its binding is over (and perhaps not durable)."""
-        for _ in range(ATTEMPTS_MAX):
+        for left in reversed(range(ATTEMPTS_MAX)):
             task = self._tasks.get(lease.lease)
             if task is not None:
                 await asyncio.wait({task})
                 if task.cancelled():  # this placer stops: whoever leads next binds, and answers
                     raise asyncio.CancelledError
-            if lease.reason not in HALF_BOUND:
+            if lease.reason not in HALF_BOUND or not left:
                 break
             again = self._again(lease)
             if (
