@@ -110,6 +110,10 @@ def adopt(
     ] = None,
     profile: Annotated[str | None, typer.Option(help="A profile instead of a class.")] = None,
     project: Annotated[str | None, typer.Option(help="One of the tenant's projects.")] = None,
+    share: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="Thousandths of each card, not all of it.")
+    ] = None,
+    memory: Annotated[str, typer.Option(help="Of a share: 20GiB")] = "",
     ttl: Annotated[str, typer.Option(help="It ends then, unless it is ended before.")] = "24h",
     label: Annotated[list[str] | None, typer.Option(help="key=value, such as job=123")] = None,
     request_id: Annotated[
@@ -126,6 +130,7 @@ def adopt(
         workload_class=workload_class,
         profile=profile,
         project=project,
+        share={"compute_milli": share, "memory": memory} if share else None,
         ttl_ms=duration_ms(ttl),
         labels=pairs(label or []),
     )

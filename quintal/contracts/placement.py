@@ -12,6 +12,7 @@ from quintal.contracts.documents import (
     Alternative,
     CardGroup,
     NodeNeed,
+    ShareNeed,
     WorkloadClass,
 )
 from quintal.contracts.message import (
@@ -433,7 +434,9 @@ class AdoptAsk(Ask):
     tenant: Token
     node: Token
     devices: Annotated[tuple[str, ...], Field(min_length=1, max_length=64)]
-    """Uuids, or display indices as text."""
+    """Uuids (a partition's for a partition), or display indices as text."""
+    share: ShareNeed | None = None
+    """What the tenant has of each of these cards; none: all of it."""
     workload_class: Annotated[WorkloadClass | None, Field(alias="class")] = None
     profile: Name | None = None
     project: Token | None = None

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from quintal.contracts import placement
 from quintal.contracts.message import Refusal
+from quintal_placer.adoption import adoption_record
 from tests.laws.audit import check_state, restored
 from tests.placer.cut import card, documents, fleet, partition, share, site
 from tests.placer.site import Site, inventory, only
@@ -258,3 +262,36 @@ def test_a_mode_that_is_the_whole_card_is_no_cut() -> None:
     profile = {"name": "spx", "model": "cut-80", "parts": 1_000_000, "memory_bytes": 80 * GIB}
     place = site(card("n1", 0, "SPX"), partitions=[profile], layouts=[])
     assert place.granted(**only_whole(1)).devices[0].partition is None
+
+
+# --- adoption ---------------------------------------------------------------------------------
+
+
+def adopting(place: Site, device: str, **more: Any) -> Any:
+    fields = {"request_id": f"job-{device}-{more.pop('number', 1)}", "tenant": "ml", "node": "n1"}
+    ask = placement.AdoptAsk.model_validate(
+        {**fields, "devices": [device], "class": "train_llm", **more}
+    )
+    record = adoption_record(place.desk, ask)
+    if not isinstance(record, Refusal):
+        place.apply(record)
+    return record
+
+
+def test_an_outside_scheduler_adopts_a_partition_by_its_uuid() -> None:
+    place = site(card("n1", 0, *["1g.10gb"] * 7))
+    (got,) = adopting(place, "MIG-n1-0-3").devices
+    assert (got.partition, got.parts, got.units_micro) == ("MIG-n1-0-3", 125_000, 150_000)
+    assert adopting(place, "MIG-n1-0-3", number=2).code == "conflict"
+    assert adopting(place, "GPU-n1-0").code == "conflict"
+    check_state(restored(place.state, 1))
+
+
+def test_an_outside_scheduler_adopts_shares_up_to_the_whole_and_no_further() -> None:
+    place = site(card("n1"))
+    half = {"compute_milli": 500}
+    assert adopting(place, "0", share=half).devices[0].parts == 500_000
+    assert adopting(place, "0", share=half, number=2).devices[0].parts == 500_000
+    assert adopting(place, "0", share={"compute_milli": 10}, number=3).code == "conflict"
+    assert adopting(place, "0", number=4).code == "conflict"
+    check_state(place.state)

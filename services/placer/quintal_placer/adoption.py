@@ -14,10 +14,10 @@ from quintal.contracts.message import Refusal
 from quintal.contracts.placement import LeaseDevice
 from quintal.errors import Code, Owner
 from quintal.units import from_micro
-from quintal_placer import budgets, views
+from quintal_placer import asking, budgets, views
 from quintal_placer.desk import Desk, lease_device
-from quintal_placer.engine.asks import Offer
-from quintal_placer.engine.devices import Device
+from quintal_placer.engine.asks import PARTS
+from quintal_placer.engine.devices import Device, Partition
 from quintal_placer.engine.leases import State
 from quintal_placer.engine.pieces import Piece
 from quintal_placer.state import Lease, micro_of
@@ -41,12 +41,8 @@ def adoption_record(desk: Desk, ask: placement.AdoptAsk) -> ledger.LeaseGranted 
     assert workload_class is not None
     found: list[LeaseDevice] = []
     for name in dict.fromkeys(ask.devices):
-        device = _named(node.devices.values(), name)
-        taken = (
-            device
-            if isinstance(device, Refusal)
-            else _taken(desk, device, name, ask.node, workload_class)
-        )
+        named = _named(node.devices.values(), name)
+        taken = named if isinstance(named, Refusal) else _taken(desk, ask, named, workload_class)
         if isinstance(taken, Refusal):
             return taken
         found.append(taken)
@@ -57,7 +53,7 @@ def adoption_record(desk: Desk, ask: placement.AdoptAsk) -> ledger.LeaseGranted 
             message=f"leases hold {node.cpu_held} milli of the CPU of {ask.node}",
             owner=Owner.INFRASTRUCTURE,
         )
-    if len({device.uuid for device in found}) < len(found):
+    if len({(device.uuid, device.partition) for device in found}) < len(found):
         return Refusal(code=Code.INVALID_REQUEST, message="a device is named twice")
     lease, token = desk.next()
     at_ms = desk.writer.now_ms()
@@ -82,28 +78,37 @@ def adoption_record(desk: Desk, ask: placement.AdoptAsk) -> ledger.LeaseGranted 
 
 
 def _taken(
-    desk: Desk, device: Device | None, name: str, node: str, workload_class: str
+    desk: Desk,
+    ask: placement.AdoptAsk,
+    named: tuple[Device, Partition | None],
+    workload_class: str,
 ) -> LeaseDevice | Refusal:
-    if device is None:
-        return Refusal(code=Code.NOT_FOUND, message=f"{node} has no device {name}")
-    if device.holders:
-        return Refusal(
-            code=Code.CONFLICT,
-            message=f"{device.uuid} is held by lease {', '.join(device.holders)}",
-            owner=Owner.INFRASTRUCTURE,
-        )
-    rating = desk.state.catalog.rating(device.model or "", workload_class)
-    if rating is None:
+    """What of a device the lease has: all of it, a share, a partition; where that is nobody's."""
+    device, part = named
+    share = asking.share_of(ask.share)
+    if part is not None and share is not None:
+        return Refusal(code=Code.INVALID_REQUEST, message=f"{part.uuid}: no share of a partition")
+    parts = PARTS if share is None else share.of(device.memory_bytes)
+    what = part.uuid if part is not None else device.uuid
+    if part is not None:
+        free, parts = part.free and not (device.holder or device.shares), part.parts
+    elif share is not None:
+        free = parts is not None and parts <= device.free_parts
+    else:
+        free = not device.holders
+    if not free or parts is None:
+        by = (part.holder if part is not None else None) or ", ".join(device.holders)
+        told = f"{what} is held by lease {by}" if by else f"{what} has no room for that"
+        return Refusal(code=Code.CONFLICT, message=told, owner=Owner.INFRASTRUCTURE)
+    offer = desk.market.offer(device.model or "", workload_class, part.profile if part else "")
+    if offer is None:
         return Refusal(
             code=Code.UNRATED,
             message=f"{device.model or device.name} has no rating in {workload_class}",
             owner=Owner.CATALOG,
         )
-    offer = Offer(
-        device.model or "", "", device.kind, rating.micro, rating.version, rating.provenance,
-        per_core=rating.per == "core",
-    )  # fmt: skip
-    return lease_device(Piece(device, offer))
+    charged = PARTS if part is not None and offer.charged == PARTS else parts
+    return lease_device(Piece(device, offer, parts, charged, part))
 
 
 def _within_quota(
@@ -135,16 +140,20 @@ def _within_quota(
     return record.model_copy(update={"over_by": {**over, **beyond}})
 
 
-def _named(devices: Iterable[Device], name: str) -> Device | Refusal | None:
-    """By uuid; by display index only where that is the name's form and one accelerator has it."""
+def _named(devices: Iterable[Device], name: str) -> tuple[Device, Partition | None] | Refusal:
+    """By uuid, its own or a partition's; by display index only where one accelerator has it."""
     known = list(devices)
-    by_uuid = next((device for device in known if device.uuid == name), None)
-    if by_uuid is not None or not name.isdecimal():
-        return by_uuid
-    found = [d for d in known if d.index == int(name) and d.kind != "cpu"]
+    for device in known:
+        if device.uuid == name:
+            return device, None
+        if name in (device.partitions or {}):
+            return device, (device.partitions or {})[name]
+    found = [d for d in known if name.isdecimal() and d.index == int(name) and d.kind != "cpu"]
     if len(found) > 1:
         uuids = ", ".join(f"{device.vendor}: {device.uuid}" for device in found)
         return Refusal(
             code=Code.INVALID_REQUEST, message=f"index {name} is several devices ({uuids})"
         )
-    return found[0] if found else None
+    if not found:
+        return Refusal(code=Code.NOT_FOUND, message=f"the node has no device {name}")
+    return found[0], None

@@ -23,6 +23,7 @@ from quintal.contracts.documents import (
     GangMember,
     NodeNeed,
     ProfileSpec,
+    ShareNeed,
     count_range,
     memory_range,
 )
@@ -153,6 +154,13 @@ class Market:
                 rank = ranks.get(name, 0)
                 offers.append(replace(offer, rank=rank) if rank else offer)
         return Offers(tuple(offers), tuple(excluded), tuple(illegal))
+
+    def offer(self, model: str, workload_class: str, partition: str = "") -> Offer | None:
+        """A model, or a partition of it, at no tenant's price; none if unknown or unrated."""
+        spec = self.catalog.models.get(model)
+        if spec is None or (partition and legal.partition_of(spec, partition) is None):
+            return None
+        return self._offer((model, workload_class, "", "", partition))
 
     def _offer(self, key: tuple[str, str, str, str, str]) -> Offer | None:
         """What this model delivers and costs, whoever asks for it and why; none if unrated."""
@@ -562,11 +570,11 @@ def _group(
         }
         offers = tuple(offer for offer in offers if offer.model not in told)
         excluded, illegal = (*excluded, *told.items()), (*illegal, *told.values())
-    return Group(offers, cards, _share(cut), _profile_name(market, cut), excluded), illegal
+    return Group(offers, cards, share_of(cut.share), _profile_name(market, cut), excluded), illegal
 
 
-def _share(cut: AcceleratorNeed) -> Share | None:
-    share = cut.share
+def share_of(share: ShareNeed | None) -> Share | None:
+    """The share as the engine has it; none for the whole card."""
     if share is None or share.compute_milli == 1000:  # noqa: PLR2004 - the whole card
         return None
     return Share(share.compute_milli * 1000, parse_bytes(share.memory) if share.memory else 0)
