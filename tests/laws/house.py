@@ -15,9 +15,10 @@ from typing import Any
 
 from quintal.clock import SteadyClock
 from quintal.contracts import ledger, nodes, placement
-from quintal.contracts.documents import Catalog
+from quintal.contracts.documents import Catalog, Document
 from quintal.contracts.message import Refusal
 from quintal.settings import Access
+from quintal.units import PARTS
 from quintal_placer import facts, operations, snapshots
 from quintal_placer.announcer import Announcer
 from quintal_placer.ledger import Deposed, LedgerWriter, claim
@@ -28,9 +29,32 @@ from quintal_placer.watch import Watch
 from tests.laws.audit import Auditor, Still, check_state, restored
 from tests.laws.memory import MemoryAgent, MemoryAgents, MemoryLedger, Wire
 from tests.laws.virtual import VirtualClock, VirtualLoop
-from tests.placer.world import cards, doc, model
+from tests.placer.world import GIB, cards, doc, model
 
 TENANTS = ("ml", "bio", "poor")
+
+
+HALVES, QUARTERS = ("half", "half"), ("quarter", "quarter", "quarter")
+
+
+def parted(revision: int) -> Document:
+    """`mid-40`, which is shared and cut; how small a share may be the second revision changes."""
+    whole = model("mid-40", memory=40, train_llm="0.25").spec.model_dump(mode="json")
+    shapes = [
+        {"name": "half", "parts": 500_000, "memory_bytes": 20 * GIB, "count_max": 2},
+        {"name": "quarter", "parts": 250_000, "memory_bytes": 10 * GIB, "count_max": 4},
+    ]
+    shares = {"smallest_milli": 300 if revision == 2 else 100, "step_milli": 100}
+    return doc("AcceleratorModel", "mid-40", **{**whole, "partitions": shapes, "shares": shares})
+
+
+def cut(device: nodes.RawDevice, shapes: tuple[str, ...], times: int) -> nodes.RawDevice:
+    """The card in this mode; its partitions are new ones each time."""
+    parts = tuple(
+        nodes.RawPartition(uuid=f"{device.uuid}/{times}.{i}", profile=name, index=i)
+        for i, name in enumerate(shapes)
+    )
+    return device.model_copy(update={"partitions": parts})
 
 
 def catalog(revision: int, ml_units: str) -> Catalog:
@@ -45,7 +69,7 @@ def catalog(revision: int, ml_units: str) -> Catalog:
 
     documents = [
         model("big-80", memory=80, train_llm="1"),
-        model("mid-40", memory=40, train_llm="0.25"),
+        parted(revision),
         model("red-192", memory=192, vendor="amd", train_llm="0.82"),
         doc(
             "AcceleratorModel",
@@ -449,6 +473,12 @@ class House:
                     found["gang"] += len({d.node for d in record.devices}) > 1
                     found["adopted"] += record.adopt is not None
                     found["over_by"] += bool(record.over_by)
+                    found["share"] += any(
+                        d.parts < PARTS and d.partition is None for d in record.devices
+                    )
+                    found["partition"] += any(d.partition is not None for d in record.devices)
+                    found["groups"] += bool(record.request and record.request.groups)
+                    found["beside a share"] += len({d.parts for d in record.devices}) > 1
         found["deposed"] += self.deposed
         found["told"] += len(self.told)
         found["conflict"] += self.book.conflicts
@@ -537,6 +567,9 @@ PROBES = tuple(
             {"cards": 2, "nodes": 2},
             {"cards": 1, "objective": "spread", "node": {"cpu_milli": 8_000}},
             {"cards": 8},
+            {"accelerator": {"share": {"compute_milli": 300}}},
+            {"accelerator": {"partition": "half"}},
+            {"groups": [{"accelerator": {"share": {"compute_milli": 500}}}]},
         )
     )
 )
@@ -558,6 +591,10 @@ def decisions(state: PlacerState) -> list[str]:
                 found.append(decided.model_dump_json())
             else:
                 chosen = decided[2]
-                keys = [device.key for pick in chosen.picks for device in pick.devices]
+                keys = [
+                    (*piece.device.key, piece.parts, piece.partition and piece.partition.uuid)
+                    for pick in chosen.picks
+                    for piece in pick.pieces
+                ]
                 found.append(f"{chosen.offer.model} {chosen.pool} {keys} {chosen.micro}")
     return found

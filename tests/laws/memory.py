@@ -14,6 +14,7 @@ from typing import Literal, get_args
 
 from quintal.bus import Appended, Conflict, Full, Stored, Unknown
 from quintal.contracts import nodes
+from quintal.units import PARTS
 from quintal_placer.agents import Bound, NotBound, Unclear
 
 Fate = Literal["acked", "reply lost", "lost", "late", "held", "full"]
@@ -107,6 +108,10 @@ Mood = Literal["well", "refuses", "busy", "silent, done", "silent, not done", "s
 MOODS: tuple[Mood, ...] = get_args(Mood)
 
 
+def _whole(device: nodes.BoundDevice) -> bool:
+    return device.parts == PARTS and device.partition is None
+
+
 @dataclass
 class MemoryAgent:
     """One node's agent: which lease holds which device there, as a machine would know it."""
@@ -120,6 +125,8 @@ class MemoryAgent:
     sequence: int = 0
     leases: dict[str, nodes.BoundLease] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)
+    alone: dict[str, int] = field(default_factory=dict)
+    """Device -> the token of the last lease that had all of it: shares come in any order."""
     over: set[str] = field(default_factory=set)
     sick: set[str] = field(default_factory=set)
     """Devices that have failed."""
@@ -169,17 +176,29 @@ class MemoryAgent:
         for device in lease.devices:
             if device.uuid in self.sick:
                 return NotBound(self.node, "adapter_error", "it has failed", reached=True)
-            if lease.lease in self.over or lease.token < self.tokens.get(device.uuid, 0):
+            bar = (self.tokens if _whole(device) else self.alone).get(device.uuid, 0)
+            if lease.lease in self.over or lease.token < bar:
                 return NotBound(self.node, "conflict", "an old token", reached=True)
         self._take(lease)
         return None
 
     def _take(self, lease: nodes.BoundLease) -> None:
-        mine = {device.uuid for device in lease.devices}
-        for other in self.leases.values():
-            if other.lease != lease.lease and mine & {device.uuid for device in other.devices}:
-                self.collisions.append(f"{lease.lease} was handed what {other.lease} runs on")
-        self.tokens.update(dict.fromkeys(mine, lease.token))
+        others = [other for other in self.leases.values() if other.lease != lease.lease]
+        for device in lease.devices:
+            theirs = [(o.lease, d) for o in others for d in o.devices if d.uuid == device.uuid]
+            for name, held in theirs:
+                apart = held.partition is not None and device.partition not in {
+                    None,
+                    held.partition,
+                }
+                shared = held.partition is device.partition is None
+                if not apart and not (shared and not _whole(held) and not _whole(device)):
+                    self.collisions.append(f"{lease.lease} was handed what {name} runs on")
+            if sum(held.parts for _, held in theirs) + device.parts > PARTS:
+                self.collisions.append(f"{lease.lease} was handed more than there is")
+            self.tokens[device.uuid] = max(lease.token, self.tokens.get(device.uuid, 0))
+            if _whole(device):
+                self.alone[device.uuid] = lease.token
         self.leases[lease.lease] = lease
 
     def end(self, lease: str) -> None:

@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 )
 
 from quintal.contracts import placement
-from tests.laws.house import TENANTS, House, Replica, fleet
+from tests.laws.house import HALVES, QUARTERS, TENANTS, House, Replica, cut, fleet
 from tests.laws.memory import MOODS, Fate, Mood
 
 pytestmark = pytest.mark.laws
@@ -46,6 +46,10 @@ fates: st.SearchStrategy[list[Fate]] = st.lists(
     max_size=3,
 )
 moods = st.sampled_from(MOODS)
+SHARES: tuple[dict[str, object], ...] = (
+    {"models": ["mid-40"], "share": {"compute_milli": 400}},
+    {"models": ["mid-40"], "share": {"compute_milli": 300, "memory": "20GiB"}},
+)
 asks = st.fixed_dictionaries(
     {},
     optional={
@@ -54,8 +58,16 @@ asks = st.fixed_dictionaries(
         "bind": st.sampled_from(("wait", "none")),
         "objective": st.sampled_from(("pack", "spread", "fastest", "cheapest")),
         "accelerator": st.sampled_from(
-            ({"models": ["big-80"]}, {"vendors": ["amd"]}, {"models": ["mid-40"]})
+            (
+                {"models": ["big-80"]},
+                {"vendors": ["amd"]},
+                {"models": ["mid-40"]},
+                *SHARES,
+                {"partition": "half"},
+                {"partition": "quarter"},
+            )
         ),
+        "groups": st.sampled_from([[{"accelerator": share}] for share in SHARES]),
         "node": st.sampled_from(({"cpu_milli": 4_000}, {"cpu_milli": 60_000})),
         "wait": st.sampled_from(({"mode": "queue", "deadline_ms": 20_000}, {"mode": "fail"})),
         "ttl_ms": st.sampled_from((30_000, 60_000)),
@@ -74,6 +86,7 @@ class Histories(RuleBasedStateMachine):
         super().__init__()
         self.house = House()
         self.steps = 0
+        self.recuts = 0
 
     def teardown(self) -> None:
         try:
@@ -248,6 +261,18 @@ class Histories(RuleBasedStateMachine):
         self.house.agents[node].devices = whole[less:]
         self.house.report(node)
 
+    @rule(pick=st.integers(0, 2), shapes=st.sampled_from((HALVES, HALVES, QUARTERS, ())))
+    def card_is_cut(self, pick: int, shapes: tuple[str, ...]) -> None:
+        """By whoever has the node in hand, whether a lease holds the card or not."""
+        self.recuts += 1
+        agent = self.house.agents["n3"]
+        devices = list(agent.devices)
+        if devices:
+            at = pick % len(devices)
+            devices[at] = cut(devices[at], shapes, self.recuts)
+            agent.devices = tuple(devices)
+            self.house.report("n3")
+
     @rule(pick=st.integers(0, 30), well=st.sampled_from((False, False, True)))
     def device_fails(self, pick: int, well: bool) -> None:
         """One that somebody holds; or it recovers."""
@@ -290,7 +315,7 @@ class Histories(RuleBasedStateMachine):
 MUST_HAPPEN = (
     "epoch", "granted", "bound", "queued", "ended", "gang", "adopted", "over_by", "told",
     "ending released", "ending expired", "ending rebooted", "catalog_adopted", "cordon",
-    "deposed", "conflict", "groups of several",
+    "deposed", "conflict", "groups of several", "share", "partition", "groups", "device_changed",
 )  # fmt: skip
 
 SETTINGS = settings(
