@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
@@ -32,6 +33,7 @@ def models(catalog: Catalog) -> Iterator[Finding]:
             yield from ratings(key, name, document.spec.ratings)
             yield from _partitions(key, document.spec)
             yield from _layouts(key, document.spec)
+            yield from _apart(key, document.spec)
     yield from _same_rules(catalog)
 
 
@@ -89,6 +91,27 @@ def _layouts(key: tuple[str, str], spec: AcceleratorModelSpec) -> Iterator[Findi
             yield Finding(key, (*path, "shapes"), message)
         elif spec.memory_slices and not side_by_side(wanted, spec.memory_slices):
             yield Finding(key, (*path, "shapes"), "these do not fit side by side")
+
+
+def _apart(key: tuple[str, str], spec: AcceleratorModelSpec) -> Iterator[Finding]:
+    """Shares and whole sets that agree with themselves and with the legal counts."""
+    shares = spec.shares
+    if shares is not None and shares.smallest_milli % shares.step_milli:
+        message = f"{shares.smallest_milli} is no multiple of the step, {shares.step_milli}"
+        yield Finding(key, ("spec", "shares", "smallest_milli"), message)
+    if shares is not None and 1000 % shares.step_milli:
+        message = f"a whole card, 1000 milli, is no multiple of {shares.step_milli}"
+        yield Finding(key, ("spec", "shares", "step_milli"), message)
+    if shares is not None and (spec.kind == "cpu" or spec.together > 1):
+        message = "a CPU is asked for by its cores" if spec.kind == "cpu" else "a die is not shared"
+        yield Finding(key, ("spec", "shares"), message)
+    odd = [count for count in spec.legal_counts if count % spec.together]
+    if odd:
+        message = f"{odd[0]} are no whole cards of {spec.together} devices"
+        yield Finding(key, ("spec", "legal_counts"), message)
+    for index, shape in enumerate(spec.legal_shapes):
+        if not re.fullmatch(r"\d{1,4}(x\d{1,4}){0,2}", shape):
+            yield Finding(key, ("spec", "legal_shapes", index), f"{shape!r} is no shape like 2x2")
 
 
 def side_by_side(shapes: list[PartitionProfile], slices: int, taken: int = 0) -> bool:

@@ -44,6 +44,7 @@ def model(row: Row, ratings: list[Row]) -> dict[str, Any]:
         "runtime": row["runtime"].split(" (")[0],
         "match": [] if key in tables.UNMATCHED else _rules(row, memory),
         "legal_counts": list(tables.LEGAL_COUNTS.get(key, ())),
+        "together": tables.TOGETHER.get(key),
         "legal_shapes": list(tables.LEGAL_SHAPES.get(key, ())),
         "ratings": ratings_of(row, ratings, share),
         "confidence": row["confidence"],

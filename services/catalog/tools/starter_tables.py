@@ -86,6 +86,9 @@ WINDOWS: Final = {
 LOW, HIGH = "0.92", "1.02"
 """Tools report 93 % to 100 % of the nominal memory: ECC and the driver take the rest."""
 
+TOGETHER: Final = {"huawei-ascend-910c-128gb": 2}
+"""Devices that are dies of one card, and how many of them that card has."""
+
 LEGAL_COUNTS: Final = {
     "google-tpu-v2": (4,),
     "google-tpu-v3": (4,),
