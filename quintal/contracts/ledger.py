@@ -96,6 +96,8 @@ class NodeChanged(Record):
     stack: Stack = Field(default_factory=Stack)
     topology: Topology | None = None
     inventory_sequence: int = 0
+    fences: bool = False
+    """Whether the task `fence` is installed: what `fence: strict` needs."""
 
 
 class LivenessChanged(Record):
@@ -362,6 +364,8 @@ class NodeReleased(Record):
     lease: str
     node: str
     by: Literal["agent", "boot", "retire", "operator"]
+    message: str = ""
+    """What did not go well there."""
 
 
 class LeaseEnded(Record):

@@ -260,6 +260,15 @@ class Heartbeat(Event):
     outside_version: str | None = None
     """The same of the leases that it only knows of (`bind: none`); an older agent knows none."""
     inventory_sequence: int = 0
+    wants_word: bool = False
+    """The node holds leases with `fence: strict` and wants to know that it was heard."""
+
+
+class Heard(Event):
+    """The placer that leads heard this beat of the node."""
+
+    node: Token
+    sequence: int
 
 
 class Telemetry(Event):
@@ -359,6 +368,8 @@ class BindDone(Answer):
     boot_id: str
     lease_version: str = ""
     released: tuple[str, ...] = ()
+    uncleaned: dict[str, str] = Field(default_factory=dict)
+    """Of the released ones: lease -> why the cleanup after it failed."""
 
 
 class TaskAsk(Ask):

@@ -85,6 +85,8 @@ def _said(publication: Publication[Any], role: Role) -> str:
 
 
 def _heard(publication: Publication[Any], role: Role) -> str:
+    if role is Role.AGENT:
+        return publication.subject(node=SELF)
     return publication.subject(tenant=SELF) if role is Role.TENANT else publication.subject()
 
 

@@ -139,6 +139,10 @@ HEARTBEAT: Final = Publication(
 )  # fmt: skip
 
 _BACK = frozenset({Role.PLACER_BACK})
+HEARD: Final = Publication(
+    f"{PREFIX}.heard.{{node}}", TypeAdapter(nodes.Heard), _BACK, _AGENT,
+    "The placer heard a beat of a node that wants to know (`fence: strict`).",
+)  # fmt: skip
 BIND: Final = _request(
     "bind.{node}.bind", nodes.BindAsk, nodes.BindDone, _BACK, Role.AGENT,
     "Hand devices to a lease.", "callee",

@@ -96,7 +96,7 @@ def may_publish(role: Role, one: Any, *, own: bool) -> bool:
 def may_hear(role: Role, one: Any, *, own: bool) -> bool:
     if isinstance(one, Request):
         return role in one.answerers and (own or one.names == "caller")
-    return role in one.hearers and (own or role is not Role.TENANT)
+    return role in one.hearers and (own or role not in {Role.TENANT, Role.AGENT})
 
 
 def concrete(one: Publication[Any] | Request[Any, Any], name: str) -> str:

@@ -15,7 +15,7 @@ from typing import Literal, get_args
 from quintal.bus import Appended, Conflict, Full, Stored, Unknown
 from quintal.contracts import nodes
 from quintal.units import PARTS
-from quintal_placer.agents import Bound, NotBound, Unclear
+from quintal_placer.agents import Bound, NotBound, Released, Unclear
 
 Fate = Literal["acked", "reply lost", "lost", "late", "held", "full"]
 """What becomes of an append: see `MemoryLedger.append`."""
@@ -132,6 +132,7 @@ class MemoryAgent:
     """Devices that have failed."""
     binds: int = 0
     ends_slowly: bool = False
+    cleans_badly: bool = False
     collisions: list[str] = field(default_factory=list)
     """Devices handed to a second lease while the first still ran there: what must never be."""
 
@@ -245,19 +246,27 @@ class MemoryAgents:
             return Unclear(node)
         return Bound(node)
 
-    async def end(self, node: str, lease: str, token: int, reason: str) -> bool:
+    async def end(self, node: str, lease: str, token: int, reason: str) -> Released | None:
         agent = self.agents[node]
         if agent.mood in {"absent", "silent, not done"}:
             await asyncio.sleep(2)
-            return False
+            return None
         if agent.ends_slowly:
             await asyncio.sleep(2)
         agent.end(lease)
-        return agent.mood != "silent, done"
+        return (
+            None if agent.mood == "silent, done" else Released((lease,), self._left(agent, lease))
+        )
 
-    async def set(self, node: str, ask: nodes.SetAsk) -> tuple[str, ...] | None:
+    @staticmethod
+    def _left(agent: MemoryAgent, *leases: str) -> dict[str, str]:
+        return dict.fromkeys(leases, "exit 3") if agent.cleans_badly else {}
+
+    async def set(self, node: str, ask: nodes.SetAsk) -> Released | None:
         agent = self.agents[node]
         if agent.mood in {"absent", "silent, not done"}:
             return None
         released = agent.set(ask)
-        return None if agent.mood == "silent, done" else released
+        if agent.mood == "silent, done":
+            return None
+        return Released(released, self._left(agent, *released))

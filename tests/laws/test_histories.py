@@ -649,6 +649,22 @@ def test_a_leader_that_fell_between_the_failure_and_its_consequence_is_made_good
     assert house.auditor.state.leases[first.lease].reason == "revoked"
 
 
+def test_case_g11_a_release_whose_cleanup_fails_says_so_and_leaves_its_devices_to_nobody(
+    house: House,
+) -> None:
+    house.agents["n1"].cleans_badly = True
+    first = lease(house, "one", cards=4, **BIG)
+    release(house, first)
+    for _ in range(2):
+        house.pass_time(1)
+    assert state_of(house, first) is State.ENDED
+    assert shown(house, first).reason == "released; the cleanup on n1 failed"
+    refused = answer(house, ask("two", cards=4, **BIG))
+    assert isinstance(refused, Refusal)
+    assert refused.code == "disputed"
+    house.check_replay()
+
+
 # --- laws 8 and 9, the placer's part ----------------------------------------------------------
 
 

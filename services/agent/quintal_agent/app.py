@@ -1,7 +1,8 @@
 """One node's agent, wired: looks through its sources, says what it sees, serves its leases.
 
 The observer's side (inventory, telemetry, health, heartbeat) never waits for the lease side, nor
-the other way round; and neither ends anything on its own when the bus is away (`fence: keep`).
+the other way round; and neither ends anything on its own when the bus is away, but for the work of
+leases that were asked for as `fence: strict`, through the task runner.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from typing import Any, Final
 from quintal import __version__
 from quintal.bus import Bus
 from quintal.clock import Clock, SystemClock
-from quintal.contracts.nodes import Heartbeat, Inventory, Problem, RawDevice
+from quintal.contracts.nodes import Heard, Heartbeat, Inventory, Problem, RawDevice
 from quintal.contracts.subjects import (
     BIND,
     END,
+    HEARD,
     HEARTBEAT,
     INVENTORY,
     SET,
@@ -29,6 +31,8 @@ from quintal.errors import BusUnavailable
 from quintal.process import chain, notify
 from quintal.settings import Access, environment
 from quintal_agent import report
+from quintal_agent.acting import FENCE, Acting
+from quintal_agent.fencing import Fencing, is_strict
 from quintal_agent.handlers import LeaseKeeper, TaskRunner
 from quintal_agent.kmsg import KernelLog
 from quintal_agent.lookout import Lookout, OnBus
@@ -39,11 +43,12 @@ from quintal_agent.rounds import backoff_s, makes_progress, share, spread
 from quintal_agent.settings import Settings
 from quintal_agent.sources import PATIENCE_S, ChildSettings, ChildSource, GatedSource, Source
 from quintal_agent.spool import Spool
-from quintal_agent.state import LeaseFiles, Store, boot_age_ms, boot_id
+from quintal_agent.state import AckedFile, LeaseFiles, Store, boot_age_ms, boot_id
 
 log = logging.getLogger(__name__)
 
 _CONNECT_MOST_S: Final = 15.0
+_GUARD_S: Final = 1.0
 
 READY_WITHOUT_BUS_S: Final = 45.0
 """An agent that samples and spools does its work: a bus that is away is no failed start."""
@@ -78,19 +83,28 @@ class Agent:
         self.lookout = Lookout(settings, sources, identity, self._clock, on_bus, kernel)
         self.spool = Spool(settings.state / "spool.db", bytes_max=settings.spool_bytes)
         self.outbox = Outbox(settings.node, self.spool, spread_s=settings.beats.drain_spread_s)
+        files = LeaseFiles(settings.lease_dir, settings.node)
         self.keeper = LeaseKeeper(
-            Store(settings.state, settings.node),
-            LeaseFiles(settings.lease_dir, settings.node),
-            boot,
-            self._known_devices,
+            Store(settings.state, settings.node), files, boot, self._known_devices
         )
         self.tasks = TaskRunner(settings.task_socket)
         self._tasks: tuple[str, ...] | None = None
+        self.acting = Acting(
+            self.tasks, files, lambda: self._tasks, timeout_s=settings.act_within_s
+        )
+        self._acked = AckedFile(settings.state, boot)
+        self.fencing = Fencing(self._clock.monotonic_s())
+        self.keeper.cleaned = self.acting.cleaned
+        self.keeper.fences = lambda: self.acting.can(FENCE)
+        self.keeper.taken = lambda lease: self.fencing.taken(lease, self._clock.monotonic_s())
+        self.unfenced = ""
+        """Why work that must end could not be ended."""
         self._devices: Mapping[str, RawDevice] | None = None
         self._said = ""
         self._said_at_s = 0.0
         self._inventory_sequence = 0
         self._inventory_wanted = asyncio.Event()
+        self._restoring: set[asyncio.Task[None]] = set()
         self._looked = asyncio.Event()
         self.progress = dict.fromkeys(("looks", "bus"), self._clock.monotonic_s())
         """When each of the two loops last came round: what the watchdog is fed by."""
@@ -100,13 +114,19 @@ class Agent:
     async def run(self, stop: asyncio.Event) -> None:
         """Look once; then look on, and serve the bus whenever it is there, until `stop`."""
         await self.keeper.start()
+        self.fencing.acked_s = self._acked.load(self.fencing.acked_s)
         try:
             await self.lookout.start()
             await self.outbox.start()
             await until_one_ends(
-                stop, self._looks(stop), self._reach(stop), self.outbox.drain(stop)
+                stop,
+                self._looks(stop),
+                self._reach(stop),
+                self._guard(stop),
+                self.outbox.drain(stop),
             )
         finally:
+            await self.acting.close()
             await self.outbox.close()
             self.keeper.close()
             await self.lookout.close()
@@ -130,6 +150,7 @@ class Agent:
         )
         for request, handler in table:
             await bus.serve(request, handler)
+        await bus.hear(HEARD, self._heard, node=self._settings.node)
         await self._looked.wait()
         await self._say_inventory(bus)
         await self._beat()
@@ -205,6 +226,11 @@ class Agent:
         troubles = list(self.outbox.problems())
         if self.keeper.lost is not None:
             troubles.append(Problem(code="state_lost", message=self.keeper.lost))
+        if self.unfenced:
+            troubles.append(Problem(code="not_fenced", message=self.unfenced))
+        if self.fencing.stopped:
+            names = ", ".join(sorted(self.fencing.stopped))
+            troubles.append(Problem(code="fenced", message=f"the work of {names} was ended"))
         return self.lookout.inventory(
             self.keeper.state, sequence=self._sequence, troubles=troubles, tasks=self._tasks
         )
@@ -222,8 +248,43 @@ class Agent:
         self._inventory_sequence = message.sequence
         self._said = report.fingerprint(message)
 
+    # --- the fence ----------------------------------------------------------------------------
+
+    async def _guard(self, stop: asyncio.Event) -> None:
+        """End the work of strict leases where nobody has heard us for too long."""
+        while not stop.is_set():
+            now_s = self._clock.monotonic_s()
+            held = self.keeper.state.leases
+            self.fencing.forget(held)
+            overdue = self.fencing.overdue(held.values(), now_s)
+            if overdue:
+                log.error("nobody hears this node: the work of %s ends", ", ".join(overdue))
+                self.unfenced = await self.acting.end_work(overdue)
+                if self.unfenced:
+                    log.error("ending it: %s", self.unfenced)
+                else:
+                    self.fencing.stopped.update(overdue)
+                self._inventory_wanted.set()
+            due_s = self.fencing.next_s(self.keeper.state.leases.values())
+            rest_s = _GUARD_S if due_s is None else due_s - self._clock.monotonic_s()
+            await _pause(stop, min(_GUARD_S, max(0.05, rest_s)))
+
+    def _heard(self, word: Heard, _: tuple[str, ...]) -> None:
+        """The placer heard a beat of ours: what was ended may begin again."""
+        if not self.fencing.acknowledged(word.sequence):
+            return
+        self._acked.save(self.fencing.acked_s)
+        stopped, self.fencing.stopped = self.fencing.stopped, set()
+        if stopped:
+            task = asyncio.create_task(self.keeper.restore(stopped))
+            self._restoring.add(task)
+            task.add_done_callback(self._restoring.discard)
+
     async def _beat(self) -> None:
         self._sequence += 1
+        strict = any(is_strict(lease) for lease in self.keeper.state.leases.values())
+        if strict:
+            self.fencing.sent(self._sequence, self._clock.monotonic_s())
         message = Heartbeat(
             node=self._settings.node,
             boot_id=self._boot,
@@ -232,6 +293,7 @@ class Agent:
             lease_version=self.keeper.state.version,
             outside_version=self.keeper.state.outside_version,
             inventory_sequence=self._inventory_sequence,
+            wants_word=strict,
         )
         await self.outbox.say(HEARTBEAT, message)
 

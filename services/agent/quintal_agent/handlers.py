@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +33,15 @@ log = logging.getLogger(__name__)
 
 TASK_OUTPUT_MAX: Final = 32_768
 
+CLEANED_WITHIN_S: Final = 1.0
+"""A cleanup that takes longer is asked for again."""
+
+Cleaned = Callable[[str, float], Awaitable[str | None]]
+
+
+async def _nothing_to_clean(_: str, __: float) -> str | None:
+    return ""
+
 
 class LeaseKeeper:
     """The node's lease set: answers bind, end and set."""
@@ -55,6 +64,13 @@ class LeaseKeeper:
         """Why no lease is taken, where the kept state is lost."""
         self.wants_inventory: Callable[[], None] = lambda: None
         self._fresh: frozenset[str] = frozenset()
+        self.cleaned: Cleaned = _nothing_to_clean
+        """What the cleanup after a lease came to, within so many seconds; none: not over yet."""
+        self._uncleaned: dict[str, str] = {}
+        self.fences: Callable[[], bool] = lambda: False
+        """Whether this node can end work by itself."""
+        self.taken: Callable[[str], None] = lambda _: None
+        """Told of each lease that is bound."""
 
     async def start(self) -> None:
         """Read what was kept, and bring the workloads' files in line with it."""
@@ -78,6 +94,10 @@ class LeaseKeeper:
             return _infrastructure(Code.ADAPTER_ERROR, self.lost)
         if LEASE_ID.fullmatch(lease.lease) is None:
             return Refusal(code=Code.INVALID_REQUEST, message=f"{lease.lease!r} is no lease id")
+        if lease.fence == "strict" and not self.fences():
+            return _infrastructure(
+                Code.NOT_ENABLED, "no task `fence` is installed here: this node ends no work"
+            )
         async with self._busy:
             after = leases.bind(self.state, lease, self._devices())
             if isinstance(after, Refusal):
@@ -85,34 +105,71 @@ class LeaseKeeper:
                 return after
             answer = await self._keep(after)
             self._fresh |= {lease.lease}
+            self.taken(lease.lease)
             return answer
 
     async def end(self, _: Caller, ask: EndAsk) -> BindDone | Refusal:
-        """Forget a lease; one that is not held is done."""
+        """Forget a lease, once it is cleaned up after; one that is not held is done."""
+        held = self.state.leases.get(ask.lease)
+        failure: str | None = ""
+        if held is not None and held.token <= ask.token:
+            failure = await self.cleaned(ask.lease, CLEANED_WITHIN_S)
+        if failure is None:
+            return Refusal(
+                code=Code.OVERLOADED,
+                message=f"what {ask.lease} left is being cleaned up",
+                owner=Owner.INFRASTRUCTURE,
+                details={"retry_after_ms": 1_000},
+            )
         async with self._busy:
             after = leases.end(self.state, ask.lease, ask.token)
             if isinstance(after, Refusal):
                 return after
-            return await self._keep(after, released=(ask.lease,))
+            failure = failure or self._uncleaned.get(ask.lease, "")
+            uncleaned = {ask.lease: failure} if failure else {}
+            self._uncleaned |= uncleaned  # for whoever asks twice
+            return await self._keep(after, released=(ask.lease,), uncleaned=uncleaned)
 
     async def set(self, _: Caller, ask: SetAsk) -> BindDone | Refusal:
-        """Make the placer's whole set ours; say which leases are no longer held."""
+        """Make the placer's whole set ours; say which leases are no longer held.
+
+        One that is still being cleaned up after is held until it is.
+        """
+        named = {lease.lease for lease in ask.leases} - set(ask.ended)
+        kept = named | (self._fresh - set(ask.ended))
+        going = [name for name in self.state.leases if name not in kept]
+        done_after = {name: await self.cleaned(name, 0.0) for name in going}
+        waits = {name for name, failure in done_after.items() if failure is None}
+        uncleaned = {name: failure for name, failure in done_after.items() if failure}
         async with self._busy:
             wanted = () if self.lost is not None else ask.leases
+            still = [its for name, its in self.state.leases.items() if name in waits]
             odd = [lease.lease for lease in wanted if LEASE_ID.fullmatch(lease.lease) is None]
             if odd:
                 return Refusal(code=Code.INVALID_REQUEST, message=f"{odd[0]!r} is no lease id")
-            done = leases.replace_all(self.state, wanted, ask.ended, self._fresh)
+            ended = [name for name in ask.ended if name not in waits]
+            done = leases.replace_all(self.state, (*wanted, *still), ended, self._fresh)
             self._fresh = frozenset()
             if done.refused:
                 log.warning("a set names leases that are older than their devices: %s",
                             ", ".join(done.refused))  # fmt: skip
-            answer = await self._keep(done.leases, released=done.released)
+            answer = await self._keep(done.leases, released=done.released, uncleaned=uncleaned)
         if ask.inventory_wanted:
             self.wants_inventory()
         return answer
 
-    async def _keep(self, after: LeaseSet, released: tuple[str, ...] = ()) -> BindDone | Refusal:
+    async def restore(self, names: Iterable[str]) -> None:
+        """Work may run again under these: their files are the workloads'."""
+        for name in names:
+            if name in self.state.leases:
+                await asyncio.to_thread(self._files.restore, name)
+
+    async def _keep(
+        self,
+        after: LeaseSet,
+        released: tuple[str, ...] = (),
+        uncleaned: Mapping[str, str] | None = None,
+    ) -> BindDone | Refusal:
         before = self.state
         try:
             if after is not before and self.lost is None:
@@ -123,7 +180,12 @@ class LeaseKeeper:
             return _infrastructure(Code.INTERNAL, f"the node's disk refuses: {exc}")
         if after is not before:
             self.state = after
-        return BindDone(boot_id=self._boot, lease_version=after.version, released=released)
+        return BindDone(
+            boot_id=self._boot,
+            lease_version=after.version,
+            released=released,
+            uncleaned=dict(uncleaned or {}),
+        )
 
     def _write_files(self, before: LeaseSet, after: LeaseSet) -> None:
         for name in before.leases:

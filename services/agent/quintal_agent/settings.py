@@ -15,6 +15,7 @@ QUINTAL_METRICS                      `127.0.0.1:9464` turns Prometheus' endpoint
                                      address than loopback needs the next two
 QUINTAL_METRICS_CERT, QUINTAL_METRICS_KEY
 QUINTAL_TASK_SOCKET                  where the task runner listens; default /run/quintal/task.sock
+QUINTAL_ACT_WITHIN_S                 how long the tasks `fence` and `cleanup` may take; default 30
 QUINTAL_HELD_IDLE_S                  from when on a lease without a process is told as idle
 QUINTAL_HEARTBEAT_S, QUINTAL_TELEMETRY_S, QUINTAL_INVENTORY_S, QUINTAL_PROBE_DEADLINE_S
 QUINTAL_FOREIGN_BYTES                from how much memory on, held without a lease, use is foreign
@@ -59,6 +60,7 @@ class Beats:
 
 
 TASK_SOCKET: Final = Path("/run/quintal/task.sock")
+ACT_WITHIN_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,7 @@ class Settings:
     spool_bytes: int = BYTES_MAX
     metrics: Metrics | None = None
     task_socket: Path = TASK_SOCKET
+    act_within_s: float = ACT_WITHIN_S
 
     @property
     def node(self) -> str:
@@ -128,6 +131,7 @@ def read(env: Mapping[str, str]) -> Settings:
         spool_bytes=_bytes(env, "QUINTAL_SPOOL_BYTES", BYTES_MAX),
         metrics=_metrics(env),
         task_socket=Path(env.get("QUINTAL_TASK_SOCKET", "") or TASK_SOCKET),
+        act_within_s=_seconds(env, "QUINTAL_ACT_WITHIN_S", ACT_WITHIN_S),
     )
 
 

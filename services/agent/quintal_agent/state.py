@@ -8,6 +8,7 @@ device: the agent then takes no lease until an operator has looked (`StateLostEr
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -158,10 +159,11 @@ class LeaseFiles:
     def reconcile(self, state: LeaseSet, libraries: Mapping[str, str]) -> None:
         """Make the folder hold exactly the files of the set. Raises OSError."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o755)
-        for path in self.folder.glob("*.json"):
+        for path in (*self.folder.glob("*.json"), *self.folder.glob("ending/*.json")):
             if path.stem not in state.leases:
                 path.unlink(missing_ok=True)
         for lease in state.leases.values():
+            self.restore(lease.lease)
             if not self._path(lease.lease).exists():
                 self.write(lease, libraries)
 
@@ -190,9 +192,29 @@ class LeaseFiles:
         data = json.dumps(body, indent=1, sort_keys=True).encode() + b"\n"
         write_durably(self._path(lease.lease), data, 0o644)
 
+    def retire(self, lease: str) -> None:
+        """Its work ends: the file is for the task that ends it, not for the workload any more.
+
+        Raises OSError.
+        """
+        ending = self.folder / "ending"
+        ending.mkdir(exist_ok=True, mode=0o755)
+        with contextlib.suppress(FileNotFoundError):
+            self._path(lease).rename(ending / f"{lease}.json")
+
+    def restore(self, lease: str) -> None:
+        """The lease stands after all: its file is the workload's again. Raises OSError."""
+        with contextlib.suppress(FileNotFoundError):
+            (self.folder / "ending" / f"{lease}.json").rename(self._path(lease))
+
+    def discard(self, lease: str) -> None:
+        """Nothing is to be done after it any more. Raises OSError."""
+        (self.folder / "ending" / self._path(lease).name).unlink(missing_ok=True)
+
     def remove(self, lease: str) -> None:
         """Take one lease's file away; one that is not there is gone already. Raises OSError."""
         self._path(lease).unlink(missing_ok=True)
+        self.discard(lease)
 
     def _path(self, lease: str) -> Path:
         if LEASE_ID.fullmatch(lease) is None:
@@ -229,3 +251,30 @@ class HealthFile:
         }
         body = {"version": VERSION, "unhealthy": unhealthy}
         write_durably(self._path, json.dumps(body, separators=(",", ":")).encode())
+
+
+class AckedFile:
+    """When the last acknowledged beat was sent, over a restart within one boot. Blocks for little.
+
+    Not synced: the boot that it belongs to is over where it is lost.
+    """
+
+    def __init__(self, folder: Path, boot: str) -> None:
+        self._path = folder / "acked.json"
+        self._boot = boot
+
+    def load(self, default: float) -> float:
+        """Monotonic seconds; `default` where nobody knows."""
+        try:
+            body = json.loads(self._path.read_bytes())
+            known = float(body["acked_s"])
+            return min(known, default) if body["boot_id"] == self._boot else default
+        except (OSError, ValueError, KeyError, TypeError):
+            return default
+
+    def save(self, acked_s: float) -> None:
+        """Keep it, or go on without."""
+        draft = self._path.with_suffix(".draft")
+        with contextlib.suppress(OSError):
+            draft.write_text(json.dumps({"boot_id": self._boot, "acked_s": acked_s}))
+            draft.replace(self._path)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from quintal.bus import Bus
@@ -44,6 +44,15 @@ class Unclear:
     node: str
 
 
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Leases that the agent holds no more."""
+
+    leases: tuple[str, ...] = ()
+    uncleaned: Mapping[str, str] = field(default_factory=dict)
+    """Of these: lease -> why the cleanup after it failed."""
+
+
 class Agents:
     """The back connection, seen as agents."""
 
@@ -74,16 +83,16 @@ class Agents:
             )
         return Bound(node)
 
-    async def end(self, node: str, lease: str, token: int, reason: str) -> bool:
-        """Whether the agent acknowledged that the lease is over there."""
+    async def end(self, node: str, lease: str, token: int, reason: str) -> Released | None:
+        """The agent's word that the lease is over there; none where it did not give it."""
         ask = nodes.EndAsk(lease=lease, token=token, reason=reason)
         try:
             answer = await self._bus.request(
                 subjects.END, ask, timeout_s=self._deadline_s, node=node
             )
         except (BusUnavailable, ProtocolError):
-            return False
-        return not isinstance(answer, Refusal)
+            return None
+        return None if isinstance(answer, Refusal) else Released((lease,), answer.uncleaned)
 
     async def task(self, node: str, name: str, timeout_ms: int) -> nodes.TaskDone | Refusal | None:
         """Have an installed task run; none where nobody knows whether it did."""
@@ -101,7 +110,7 @@ class Agents:
         except (BusUnavailable, ProtocolError):
             return None
 
-    async def set(self, node: str, ask: nodes.SetAsk) -> tuple[str, ...] | None:
+    async def set(self, node: str, ask: nodes.SetAsk) -> Released | None:
         """The ended leases that the agent holds no more; none where it did not answer."""
         try:
             answer = await self._bus.request(
@@ -109,7 +118,9 @@ class Agents:
             )
         except (BusUnavailable, ProtocolError):
             return None
-        return None if isinstance(answer, Refusal) else answer.released
+        if isinstance(answer, Refusal):
+            return None
+        return Released(answer.released, answer.uncleaned)
 
 
 def bound_lease(lease: Lease, node: str) -> nodes.BoundLease:

@@ -377,6 +377,7 @@ def translate(market: Market, tenant: str, ask: PlaceAsk) -> tuple[Ask, Terms] |
         cpu_milli=node.cpu_milli,
         memory_bytes=node.memory_bytes,
         network_mbits=node.network_mbits,
+        strict=profile is not None and profile.fence == "strict",
     )
     return engine_ask, _terms(ask, profile, workload_class)
 

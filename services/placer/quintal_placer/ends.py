@@ -160,24 +160,42 @@ class Ends:
 
     async def _end_on(self, lease: Lease, node: str) -> None:
         await self._writer.barrier()
-        if await self._agents.end(node, lease.lease, lease.token, lease.reason):
-            self.acknowledged(lease.lease, node)
+        told = await self._agents.end(node, lease.lease, lease.token, lease.reason)
+        if told is not None:
+            self.acknowledged(lease.lease, node, told.uncleaned.get(lease.lease, ""))
 
-    def acknowledged(self, name: str, node: str) -> None:
-        """An agent holds the lease no more."""
+    def acknowledged(self, name: str, node: str, uncleaned: str = "") -> None:
+        """An agent holds the lease no more; what it could not clean up goes to nobody."""
         lease = self._state.leases.get(name)
         if lease is None or lease.state is not State.ENDING or node not in lease.waiting:
             return
         at_ms = self._writer.now_ms()
         records: list[ledger.AnyRecord] = [
-            ledger.NodeReleased(at_ms=at_ms, lease=name, node=node, by="agent")
+            ledger.DisputeChanged(
+                at_ms=at_ms,
+                node=node,
+                uuid=uuid,
+                disputed=True,
+                reason=f"cleanup after {name}: {uncleaned}"[:200],
+            )
+            for uuid in self._devices(lease, node)
+            if uncleaned
         ]
+        message = f"the cleanup on {node} failed" if uncleaned else ""
+        records.append(
+            ledger.NodeReleased(at_ms=at_ms, lease=name, node=node, by="agent", message=message)
+        )
         if lease.waiting == {node}:
             records.append(ledger.LeaseEnded(at_ms=at_ms, lease=name))
         self._asked.pop((name, node), None)
         self._desk.commit(records)
         if not lease.waiting and name in self._awaited:
             self._awaited[name].set()
+
+    def _devices(self, lease: Lease, name: str) -> list[str]:
+        node = self._state.fleet.nodes.get(name)
+        its = {device.uuid for device in lease.devices if device.node == name}
+        return sorted(its & set(node.devices)) if node is not None else []
 
     def lost(self, node: str) -> bool:
         """Whether nothing is known of the node any more."""

@@ -84,6 +84,7 @@ def _node_record(state: PlacerState, inventory: Inventory, at_ms: int) -> ledger
         stack=inventory.stack,
         topology=inventory.topology,
         inventory_sequence=inventory.sequence,
+        fences="fence" in (inventory.tasks or ()),
     )
     before = state.facts.get(inventory.node)
     same = {"at_ms": 0, "inventory_sequence": 0}

@@ -77,6 +77,7 @@ class Placer:
         self._agents = Agents(back, settings.bind_s)
         self.announcer = Announcer(back)
         self.watch = Watch(settings, back, self.state, self._agents)
+        self.watch.sure = lambda: self.sure
         self._heard_beat_s = clock.monotonic_s()
         self._assurance = Assurance(settings.sure_s)
         self._beat = 0

@@ -207,6 +207,7 @@ class PlacerState:
         node.network_mbits = record.network_mbits
         node.inventory_sequence = record.inventory_sequence
         node.software = software.text_of(record.stack)
+        node.fences = record.fences
         node.lay = laying.lay_of(record)
         node.heard_ms = max(node.heard_ms, record.at_ms)
         self.facts[record.node] = record
@@ -444,6 +445,8 @@ class PlacerState:
     def _node_released(self, record: ledger.NodeReleased) -> None:
         lease = self.leases[record.lease]
         lease.state = follow(lease.state, record.kind)
+        if record.message:
+            lease.message = f"{lease.message or lease.reason}; {record.message}"
         lease.waiting.discard(record.node)
         self._let_go(lease, record.node)
 

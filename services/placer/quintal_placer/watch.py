@@ -55,6 +55,8 @@ class Watch:
         """Node -> boot ids that another one has replaced: their late messages count no more."""
         self._tasks: set[asyncio.Task[None]] = set()
         self.skew_ms: dict[str, int] = {}
+        self.sure: Callable[[], bool] = lambda: True
+        """Whether this placer leads beyond doubt: only then is a node told that it was heard."""
         self.forged = 0
         """Messages whose subject is one node's and whose field another's."""
         self.limits = AgentLimits()
@@ -167,8 +169,22 @@ class Watch:
             beat.outside_version is not None
             and beat.outside_version != agents.outside_version(self._state, beat.node)
         )
+        if beat.wants_word and self.sure():
+            self._say_heard(beat)
         if differs or behind or self._owed(beat.node):
             self._send_set(beat.node, inventory_wanted=behind)
+
+    def _say_heard(self, beat: nodes.Heartbeat) -> None:
+        """Its strict leases' work goes on for one ttl from this beat."""
+        word = nodes.Heard(node=beat.node, sequence=beat.sequence)
+        task = asyncio.create_task(self._bus.publish(subjects.HEARD, word, node=beat.node))
+        self._tasks.add(task)
+        task.add_done_callback(self._said_heard)
+
+    def _said_heard(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.info("telling a node that it was heard: %s", task.exception())
 
     def _owed(self, node: str) -> bool:
         """Whether the node has yet to acknowledge an end."""
@@ -231,8 +247,9 @@ class Watch:
             return
         ask = agents.set_ask(self._state, node, inventory_wanted=inventory_wanted)
         released = await self._agents.set(node, ask)
-        for lease in set(released or ()) & set(ask.ended):
-            self._promises.ends.acknowledged(lease, node)
+        for lease in set(released.leases if released else ()) & set(ask.ended):
+            uncleaned = released.uncleaned.get(lease, "") if released else ""
+            self._promises.ends.acknowledged(lease, node, uncleaned)
 
     # --- silence ------------------------------------------------------------------------------
 

@@ -181,6 +181,8 @@ class Ask:
     """Per node, beside the cards."""
     memory_bytes: int = 0
     network_mbits: int = 0
+    strict: bool = False
+    """Only nodes that end work by themselves where they are cut off."""
     micro_max: int | None = None
     """Micro-units that the tenant's budget still allows for as long as is asked; none: all."""
     avoid: frozenset[tuple[str, str]] = field(default_factory=frozenset)

@@ -21,6 +21,7 @@ class StackClass(NamedTuple):
     labels: tuple[tuple[str, str], ...]
     taints: tuple[str, ...]
     software: str = ""
+    fences: bool = False
 
 
 class Shelf(NamedTuple):
@@ -224,6 +225,8 @@ class Node:
     taints: dict[str, str] = field(default_factory=dict)
     software: str = ""
     """What stands for its drivers, runtimes and firmware: equal text, equal software."""
+    fences: bool = False
+    """Whether it can end work by itself where it is cut off (`fence: strict`)."""
     lay: Lay = UNKNOWN
     devices: dict[str, Device] = field(default_factory=dict)
     cpu_held: int = 0
@@ -244,6 +247,7 @@ class Node:
             tuple(sorted(self.labels.items())),
             tuple(sorted(self.taints)),
             self.software,
+            self.fences,
         )
 
     def unavailable(self, device: Device) -> str | None:

@@ -141,7 +141,7 @@ def _holdings(ask: Ask, candidate: _Candidate) -> list[Holding]:
 
 def admits(ask: Ask, shelf: Shelf) -> bool:
     """Whether the ask may go where this shelf is, whatever is free there."""
-    return inside(ask, shelf) and tolerates(ask, shelf)
+    return inside(ask, shelf) and tolerates(ask, shelf) and (shelf.stack.fences or not ask.strict)
 
 
 def tolerates(ask: Ask, shelf: Shelf) -> bool:

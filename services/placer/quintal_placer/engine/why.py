@@ -91,6 +91,7 @@ _CONFIGURATION = (
     "cordoned",
     "tainted",
     "node_suspect",
+    "not_enabled",
     "disputed",
     "foreign_use",
     "unrated",
@@ -183,6 +184,7 @@ _MESSAGES = {
     "fragmented": "enough is free in sum, but not together on one node",
     "cordoned": "what would fit is cordoned",
     "tainted": "what would fit is tainted, and the request does not tolerate it",
+    "not_enabled": "what would fit is on nodes that end no work by themselves",
     "node_suspect": "what would fit is on nodes that are silent",
     "device_unhealthy": "what would fit is unhealthy",
     "disputed": "what would fit is disputed",
@@ -362,6 +364,8 @@ def _finding(  # noqa: C901, PLR0911, PLR0912 - a list of cases, each a line
         return never(5, "too little CPU or memory on one node")
     if (bar := _bar(option, shelf)) is not None:
         return replace(bar, would_fit=fits)
+    if ask.strict and not node.fences:
+        return now(6, "not_enabled", "no task `fence` is installed, as `fence: strict` needs")
     if node.liveness != "ready":
         return now(6, "node_suspect", f"the node is {node.liveness}")
     if node.cordons:
