@@ -419,6 +419,29 @@ class Census(Record):
     rows: tuple[CensusRow, ...]
 
 
+class ShapeCount(Message):
+    """How often requests of one shape were seen lately: a weight that is halved with time."""
+
+    cards: int
+    parts: int
+    cpu_milli: int = 0
+    memory_bytes: BigInt = 0
+    models: tuple[str, ...] = ()
+    """Admissible ones; empty: any."""
+    count: int
+
+
+class HistoryKept(Record):
+    """Which shapes of requests the placer knew, and which its choices looked ahead for.
+
+    In snapshots alone: a reader of the whole ledger counts the requests themselves.
+    """
+
+    kind: Literal["history"] = "history"
+    counts: tuple[ShapeCount, ...]
+    target: tuple[ShapeCount, ...]
+
+
 AnyRecord = (
     EpochBegan
     | CatalogAdopted
@@ -447,6 +470,7 @@ AnyRecord = (
     | LeaseRefused
     | LeaseCancelled
     | Census
+    | HistoryKept
 )
 Transition = Annotated[AnyRecord, Field(discriminator="kind")]
 

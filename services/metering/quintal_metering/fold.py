@@ -365,6 +365,7 @@ _HOW: Final[dict[type[ledger.Record], Callable[[Turn, Any], None]]] = {
     ledger.LeaseTtlChanged: _nothing,
     ledger.LeaseNoticed: _nothing,
     ledger.Census: _compare,
+    ledger.HistoryKept: _nothing,
     ledger.CatalogAdopted: _adopt,
     ledger.NodeChanged: _apply_to_node,
     ledger.LivenessChanged: _apply_to_node,

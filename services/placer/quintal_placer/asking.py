@@ -633,6 +633,28 @@ def _alternatives(
     )
 
 
+def wanted(
+    catalog: Catalog, ask: PlaceAsk
+) -> tuple[tuple[AcceleratorNeed, ...], int, NodeNeed] | None:
+    """What a request's first alternative asks of each node: a card, so many, and of the host.
+
+    None where the catalog no longer knows what the request names.
+    """
+    work = catalog.workloads.get(ask.workload) if ask.workload is not None else None
+    name = work.profile if work is not None else ask.profile
+    profile = catalog.profiles.get(name) if name is not None else None
+    if (work is None) != (ask.workload is None) or (profile is None) != (name is None):
+        return None
+    first = next(iter(_alternatives(catalog, ask, profile)), None)
+    if first is None:
+        return None
+    base = (profile.accelerator,) if profile is not None else ()
+    members = gang_members(first.members)
+    cards = members[0][0] if members else first.cards
+    node = _node_need(ask.node, profile.node if profile is not None else None)
+    return (*base, first.accelerator), cards, node
+
+
 def gang_members(members: Sequence[GangMember]) -> tuple[tuple[int, int], ...]:
     """(cards, nodes), the largest first, like ones together."""
     counted: dict[int, int] = {}

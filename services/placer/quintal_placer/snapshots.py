@@ -23,6 +23,7 @@ from quintal.bus import Bus
 from quintal.contracts import ledger
 from quintal.contracts.streams import SNAPSHOT_BUCKET
 from quintal.errors import BusUnavailable
+from quintal_placer import demand
 from quintal_placer.engine.leases import State
 from quintal_placer.facts import cut_facts
 from quintal_placer.state import Lease, PlacerState
@@ -71,6 +72,7 @@ def records_of(state: PlacerState) -> Iterator[ledger.AnyRecord]:
                 )
     for lease in sorted(state.leases.values(), key=_made):
         yield from _lease_records(lease)
+    yield demand.kept(state.fleet.packing.demand, at_ms)
     yield ledger.Tick(at_ms=at_ms)
 
 

@@ -18,7 +18,7 @@ from quintal.contracts.documents import AcceleratorModelSpec, Cap, Catalog
 from quintal.contracts.nodes import DeviceHealth, RawDevice
 from quintal.contracts.placement import AdoptAsk, LeaseDevice, PlaceAsk, Wait
 from quintal.units import PARTS, to_micro
-from quintal_placer import laying, software
+from quintal_placer import demand, laying, software
 from quintal_placer.engine.budget import Spent, Stretch
 from quintal_placer.engine.devices import Device, Node, Partition
 from quintal_placer.engine.fleet import Fleet
@@ -106,6 +106,7 @@ class PlacerState:
         self.spent = Spent()
         """What leases used that are over, for budgets."""
         self.catalog = Catalog()
+        self._shapes = demand.Shapes(self.catalog)
         self.leases: dict[str, Lease] = {}
         self.by_request: dict[tuple[str, str], str] = {}
         """(tenant, request key) -> the lease that it decided."""
@@ -153,6 +154,7 @@ class PlacerState:
     def adopt_catalog(self, catalog: Catalog) -> None:
         """The documents behind the adopted revision: caps and ratings for what is decided next."""
         self.catalog = catalog
+        self._shapes = demand.Shapes(catalog)
         self.quotas.limits = {
             tenant: tuple(_limit(tenant, cap) for cap in spec.caps)
             for tenant, spec in catalog.quotas.items()
@@ -347,6 +349,8 @@ class PlacerState:
             deadline_ms=record.deadline_ms,
         )
         self.leases[record.lease] = self.queue[record.lease] = lease
+        if record.since_ms is None:
+            self._saw(record.request)
         self.by_request[lease.tenant, lease.request_id] = record.lease
         if record.request.repairs in self.broken:
             self.broken[record.request.repairs].repairing = record.lease
@@ -372,6 +376,8 @@ class PlacerState:
             )
             self.leases[record.lease] = lease
             self.by_request[lease.tenant, request_key(asked)] = record.lease
+            if record.request is not None:
+                self._saw(record.request)
         self.queue.pop(record.lease, None)
         self.line.leave(record.lease)
         lease.state = follow(lease.state, record.kind)
@@ -392,6 +398,15 @@ class PlacerState:
         request = lease.granted.request if lease.granted is not None else None
         if request is not None and self.broken.pop(request.repairs or "", None) is not None:
             self.stir.everything = True
+
+    def _saw(self, asked: PlaceAsk) -> None:
+        """Into the history that packing looks ahead with."""
+        shape = self._shapes.of(asked)
+        if shape is not None:
+            self.fleet.packing.demand.saw(shape)
+
+    def _history(self, record: ledger.HistoryKept) -> None:
+        demand.restore(self.fleet.packing.demand, record)
 
     def _bound(self, record: ledger.LeaseBound) -> None:
         lease = self.leases[record.lease]
@@ -639,6 +654,7 @@ class PlacerState:
         ledger.CatalogAdopted: _adopted,
         ledger.Tick: _nothing,
         ledger.Census: _nothing,
+        ledger.HistoryKept: _history,
         ledger.NodeChanged: _node,
         ledger.LivenessChanged: _liveness,
         ledger.CordonChanged: _cordon,

@@ -34,6 +34,7 @@ from quintal_placer.engine.devices import (
 )
 from quintal_placer.engine.domains import Domains, Indexes, Sort
 from quintal_placer.engine.lay import signature
+from quintal_placer.engine.packing.packer import Packing
 
 __all__ = [
     "FOREIGN_BYTES_MAX", "Device", "Fleet", "Node", "Partition", "Shelf", "Slot", "StackClass",
@@ -125,6 +126,8 @@ class Fleet:
         self._alike: dict[_Sort, SortedSet[str]] = {}
         self._sorts: dict[str, _Sort] = {}
         self._stale: set[str] = set()
+        self.packing = Packing()
+        """The same nodes as columns, for requests that packing decides."""
         self._structure = 0
         self._wheres: dict[str, tuple[str, str]] = {}
         """Node -> the domains that it is in."""
@@ -175,6 +178,7 @@ class Fleet:
             return
         self._stale.add(name)
         self._indexes.mark(name)
+        self.packing.stale.add(name)
         node = self.nodes.get(name)
         slots: set[Slot] = set()
         wanted = self._count(node, slots) if node is not None and node.open else {}

@@ -209,6 +209,8 @@ def _candidate(
     place, opt = option
     if opt.arranged:
         return _arranged(fleet, ask, option, offer, shelves)
+    if ranking.packs(fleet, ask, opt, offer):
+        return _packed(fleet, ask, option, offer, shelves)
     if not opt.plain:
         return _parted(fleet, ask, option, offer, shelves)
     if opt.nodes == 1 and ask.objective != "spread":
@@ -318,6 +320,35 @@ def _parted(
         worth.micro,
         tuple(f[4] for f in found),
     )
+
+
+def _packed(
+    fleet: Fleet, ask: Ask, option: tuple[int, Option], offer: Offer, shelves: tuple[Shelf, ...]
+) -> _Candidate | None:
+    """As `_candidate`, where the score of `packing` says which node is best."""
+    place, opt = option
+    found = next(_roomy(fleet, ask, opt, offer, shelves), None)
+    if found is None:
+        return None
+    worse, node, pieces = found
+    shelf = shelves[0]._replace(stack=node.stack)
+    worth = ranking.of_pieces(pieces) if pieces else ranking.of_offer(offer, 0, 0)
+    order = fleet.packing.place_of(node.name)
+    return _Candidate(
+        (*ranking.rank(ask, place, worth, worse), order, node.name, shelf.pool, offer.model),
+        opt, offer, (shelf,), (node,), worth.micro, (pieces,),
+    )  # fmt: skip
+
+
+def _roomy(
+    fleet: Fleet, ask: Ask, option: Option, offer: Offer, shelves: tuple[Shelf, ...]
+) -> Iterator[tuple[int, Node, tuple[Piece, ...]]]:
+    """Of the nodes that packing likes best, those that can give it, and what."""
+    for worse, node in ranking.packed(fleet, ask, option, offer, shelves):
+        if _room_beside(ask, node):
+            pieces = of_group(fleet, ask, option, offer, (node, shelves[0].pool))
+            if len(pieces) == option.cards:
+                yield worse, node, pieces
 
 
 def _fits(fleet: Fleet, ask: Ask, option: Option, shelf: Shelf, node: Node) -> bool:

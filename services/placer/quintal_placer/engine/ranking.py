@@ -7,6 +7,7 @@ nodes otherwise does it here.
     whole cards, partitions   the node with the fewest free of them that has enough
     shares                    the fullest shared card with room; else a whole one on the node with
                               the fewest whole ones
+    either, beside CPU or memory the best by the score of `packing`, if the objective is `pack`
 
 `spread` turns each of these around. `rank` then compares one candidate per model and pool, by the
 request's objective.
@@ -20,6 +21,8 @@ from typing import NamedTuple
 from quintal_placer.engine.asks import PARTS, Ask, Offer, Option
 from quintal_placer.engine.devices import Node, Shelf
 from quintal_placer.engine.fleet import Fleet
+from quintal_placer.engine.packing.columns import Home
+from quintal_placer.engine.packing.shapes import Shape
 from quintal_placer.engine.pieces import Piece
 
 _UNPRICED = 2**100
@@ -105,6 +108,43 @@ def nodes(fleet: Fleet, ask: Ask, option: Option, shelf: Shelf) -> Iterator[tupl
             seen.add(node.name)
             yield device.free_parts, node
     yield from _whole(fleet, shelf, seen, spread=False)
+
+
+def packs(fleet: Fleet, ask: Ask, option: Option, offer: Offer) -> bool:
+    """Whether packing says which node is best: for what asks for a part, or for some of the host.
+
+    Whole cards alone are as tight by their number as by any score, and the index is faster.
+    """
+    if ask.objective != "pack" or option.nodes > 1 or option.beside or option.partition:
+        return False
+    if offer.kind == "cpu":
+        return False
+    if option.share is not None:
+        return option.cards == 1
+    return bool(ask.cpu_milli or ask.memory_bytes) or fleet.packing.always
+
+
+def packed(
+    fleet: Fleet, ask: Ask, option: Option, offer: Offer, shelves: tuple[Shelf, ...]
+) -> Iterator[tuple[int, Node]]:
+    """Nodes of shelves of one model and pool that have room, the best by the score first."""
+    packing = fleet.packing
+    packing.renew(fleet.nodes)
+    parts = PARTS
+    if option.share is not None:
+        found = option.share.of(packing.columns.memory_of(Home(shelves[0].pool, offer.model)))
+        if found is None:
+            return
+        parts = found
+    # Which models would do is the shelves' to say: the worth of a node does not hang on it.
+    scores = packing.scores(Shape(option.cards, parts, ask.cpu_milli, ask.memory_bytes))
+    best = packing.best(scores, shelves)
+    if best is None:
+        return
+    yield -int(best[0]), fleet.nodes[best[1]]
+    # The score knows neither a request's own list of nodes nor devices to avoid.
+    for score, name in packing.ranked(scores, shelves):
+        yield -int(score), fleet.nodes[name]
 
 
 def _whole(
