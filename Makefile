@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo up test captures boards proof mutants bench lint format types imports docs check clean
+.PHONY: help install demo up test captures boards proof mutants bench packing lint format types imports docs check clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ mutants: install ## break each law and rule on purpose, in a copy, and see its t
 
 bench: install ## each figure beside its bound
 	$(BIN)/python -m tests.bench
+
+packing: install ## the public trace by its protocol, published figures beside ours; half an hour
+	$(BIN)/python -m tests.bench.packing
 
 lint: install ## habits and form
 	$(BIN)/ruff check .

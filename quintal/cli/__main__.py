@@ -83,6 +83,7 @@ TABLE: Final[dict[str, tuple[str, str]]] = {
     "calibrate": ("", "Measure a device here, and propose its rating."),
     "report": ("report", "Write use and cost as a page; show cost by generation."),
     "probe": ("", "Show what an agent sees here, or in a captured output."),
+    "simulate": ("", "Run the engine over a described fleet and a trace."),
     "version": ("about", "Print the version."),
 }
 """Command -> the module of this package that has it (empty: a service brings it), its line."""

@@ -109,7 +109,12 @@ def test_the_score_is_what_a_reckoning_by_hand_comes_to(seed: int) -> None:
             used = usable(after, demand, score.COVER) - usable(before, demand, score.COVER)
             added = _stranded(after, lean) - _stranded(before, lean)
             gained = used / demand.target.total + shape.asked - score.BETA * added
-            assert scores[row] == np.floor(gained / score.QUANTUM + 0.5) * score.STEP, (name, shape)
+            worth = np.floor(gained / score.QUANTUM + 0.5) * score.STEP
+            full = 0
+            if shape.cards and shape.parts < PARTS:
+                room = min(p for p in before.parts if p >= shape.parts)
+                full = (PARTS - room) * score.EQUAL // PARTS
+            assert scores[row] == worth * score.EQUAL + full, (name, shape)
 
 
 def _stranded(free: Free, lean: tuple[float, float]) -> int:

@@ -19,8 +19,8 @@ not see how requests for CPU alone starve idle cards; D does.
 *rho, scarcity*: demand that names the model, in proportion to all demand, over the model's share
 of the fleet; at most 1. Who may go anywhere keeps off the models that others must have.
 
-Rounding makes many nodes equal, on purpose: among equals the order of `columns` decides, which
-mixes hardware. Unrounded scores are worth a point less on the public trace, and an order by
+Rounding makes many nodes equal, on purpose: among equals a share goes to the fullest card with
+room, and then the order of `columns` decides, which mixes hardware. Unrounded scores are worth a point less on the public trace, and an order by
 rack seven points.
 
 The naive way, every node anew for every request, costs milliseconds. `Prepared` keeps what hangs
@@ -50,6 +50,9 @@ SHAPES: Final = 256
 
 STEP: Final = 1_024
 """A quantum in the units that scores are compared in."""
+
+EQUAL: Final = 1_024
+"""Steps between two scores, for what decides among equals: how full a share's card is already."""
 
 NO: Final = -np.inf
 """The score of a row that cannot take the shape."""
@@ -260,7 +263,8 @@ def worth(
     gained = used / prepared.total + shape.asked - setting.beta * added
     steps = np.floor(gained / setting.quantum + 0.5) * STEP
     dear = prepared.rho[model] * (setting.scarce * shape.asked / setting.quantum * STEP)
-    scores[fits] = steps - np.floor(dear + 0.5)
+    fuller = np.floor((WHOLE - card) * (EQUAL / WHOLE)) if shape.parts < WHOLE else 0.0
+    scores[fits] = (steps - np.floor(dear + 0.5)) * EQUAL + fuller
     return scores
 
 
