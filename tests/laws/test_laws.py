@@ -259,6 +259,7 @@ class Histories(RuleBasedStateMachine):
     def devices_change(self, node: str, less: int) -> None:
         whole = fleet()[node].devices
         self.house.agents[node].devices = whole[less:]
+        self.house.sick |= {device.uuid for device in whole[:less]}  # held and gone is failed
         self.house.report(node)
 
     @rule(pick=st.integers(0, 2), shapes=st.sampled_from((HALVES, HALVES, QUARTERS, ())))
