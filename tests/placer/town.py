@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from quintal.bus import Bus
 from quintal.contracts import ledger, nodes, placement, subjects
-from quintal.contracts.documents import Catalog
+from quintal.contracts.documents import Catalog, Document
 from quintal.contracts.ledger import follows
 from quintal.contracts.message import Refusal
 from quintal.contracts.subjects import Role
@@ -34,6 +34,7 @@ class Town:
         self.agents: dict[str, ScriptedAgent] = {}
         self.buses: list[Bus] = []
         self.directory = directory
+        self.documents = small_catalog()
 
     async def bus(self, principal: str, role: Role) -> Bus:
         found = await self.nats.bus(principal, role)
@@ -138,7 +139,7 @@ class Town:
             for record in group.transitions:
                 assert record.at_ms >= state.at_ms
                 if isinstance(record, ledger.CatalogAdopted):
-                    state.adopt_catalog(Catalog(tuple(small_catalog()), revision=record.revision))
+                    state.adopt_catalog(Catalog(tuple(self.documents), revision=record.revision))
                 state.apply(record)
             check_state(state)
         return state
@@ -161,13 +162,15 @@ async def town(
     *,
     devices: dict[str, tuple[nodes.RawDevice, ...]],
     placers: int = 1,
+    documents: list[Document] | None = None,
     **env: str,
 ) -> AsyncIterator[Town]:
     """All of it up, and its placers' logs shown where a test fails."""
     built = Town(nats, directory)
+    built.documents = documents or small_catalog()
     try:
         store = await built.bus("catalog", Role.CATALOG_BACK)
-        await write_catalog(store, small_catalog())
+        await write_catalog(store, built.documents)
         for name, has in devices.items():
             await built.add_agent(name, has)
         for _ in range(placers):
