@@ -50,6 +50,12 @@ SHARES: tuple[dict[str, object], ...] = (
     {"models": ["mid-40"], "share": {"compute_milli": 400}},
     {"models": ["mid-40"], "share": {"compute_milli": 300, "memory": "20GiB"}},
 )
+PARTS_ASKED: tuple[tuple[dict[str, object], tuple[str, ...] | None], ...] = (
+    *((share, None) for share in SHARES),
+    ({"partition": "half"}, HALVES),
+    ({"partition": "quarter"}, QUARTERS),
+    ({"partition": "half"}, None),
+)
 asks = st.fixed_dictionaries(
     {},
     optional={
@@ -114,6 +120,23 @@ class Histories(RuleBasedStateMachine):
     )  # fmt: skip
     def request(self, at: int, tenant: str, name: str, more: dict[str, object], cpu: bool) -> None:
         self._request(at, tenant, self._ask(name, more, cpu=cpu))
+
+    @rule(
+        tenant=st.sampled_from(("ml", "ml", "bio")), name=names, beside=st.booleans(),
+        pick=st.integers(0, 2), asked=st.sampled_from(PARTS_ASKED),
+    )  # fmt: skip
+    def request_a_part(
+        self, tenant: str, name: str, beside: bool, pick: int,
+        asked: tuple[dict[str, object], tuple[str, ...] | None],
+    ) -> None:  # fmt: skip
+        """Of a card that somebody may have cut just now; or of two cards at once."""
+        part, shapes = asked
+        if shapes is not None:
+            self.card_is_cut(pick, shapes)
+        more: dict[str, object] = {"accelerator": part}
+        if beside:
+            more = {"groups": [{"accelerator": part}], "accelerator": {"models": ["mid-40"]}}
+        self._request(2, tenant, self._ask(name, more, cpu=False))
 
     def _request(self, at: int, tenant: str, ask: placement.PlaceAsk) -> None:
         house = self.house
