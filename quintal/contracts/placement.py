@@ -145,6 +145,10 @@ class ReadAsk(Ask):
 
     at_least_sequence: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     """Only an answer that reflects this much of the ledger: the sequence of one's last write."""
+    by: Literal["leader", "any"] | None = None
+    """Who may answer while a leader is heard. If not said: the leader, where it alone knows a part
+    of the answer (when a lease expires, how long a node is silent, when one who waits may be
+    served); else any placer. While no leader is heard every standby may."""
 
 
 class GetAsk(ReadAsk):

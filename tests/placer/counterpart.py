@@ -81,7 +81,7 @@ class Counterpart:
     async def confirm(self) -> Promises:
         return self.promises
 
-    def answers(self, _: str) -> bool:
+    def answers(self, _: str, *, leader: bool = False) -> bool:
         return True
 
     async def read(self, make: Callable[[Instant], Any], _: int) -> Any:

@@ -49,7 +49,7 @@ class History:
         self, caller: Caller, ask: placement.EventsAsk
     ) -> placement.Events | Refusal | None:
         """The caller's leases."""
-        if not self._placer.answers(caller.reply):
+        if not self._placer.answers(caller.reply, leader=ask.by == "leader"):
             return None
         tenant = caller.principal
         refused = self._limits.refusal(tenant, asyncio.get_running_loop().time())
@@ -67,7 +67,7 @@ class History:
         self, caller: Caller, ask: placement.EventsAsk
     ) -> placement.Events | Refusal | None:
         """All leases and nodes, or one tenant's leases."""
-        if not self._placer.answers(caller.reply):
+        if not self._placer.answers(caller.reply, leader=ask.by == "leader"):
             return None
         return await self._told(ask, ask.tenant)
 

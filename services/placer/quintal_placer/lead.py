@@ -226,13 +226,20 @@ class Placer:
 
     # --- reads --------------------------------------------------------------------------------
 
-    def answers(self, reply: str) -> bool:
-        """Whether a read that is to be answered there is ours, of all placers that live."""
+    def answers(self, reply: str, *, leader: bool = False) -> bool:
+        """Whether a read that is to be answered there is ours, of all placers that live.
+
+        With `leader` it is the leader's, as long as one is heard.
+        """
         if not self.ready.is_set():
             return False
         now_s = self._clock.monotonic_s()
         others = self._readers.standbys_within(HEARD_S, now_s)
-        if self.writer is None and now_s - self._heard_beat_s <= HEARD_S and self._heard_leader:
+        if self.writer is not None:
+            return leader or sharing.mine(self.settings.writer, others, reply)
+        if now_s - self._heard_beat_s <= HEARD_S and self._heard_leader:
+            if leader:
+                return False
             others.append(self._heard_leader)
         return sharing.mine(self.settings.writer, others, reply)
 

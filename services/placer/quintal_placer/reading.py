@@ -1,10 +1,11 @@
 """The read verbs: get, list, explain, quota, fleet, capacity; by the leader or by a standby.
 
-Every placer hears every read, and one of those that live answers it: `sharing.mine`, a rule that
-all of them compute alike from the reply's own name and from whom they heard within half a second.
-Where they differ for a moment there are two answers, of which the first counts, or none, and the
-client asks again. Who is cut off, behind, or not sure to lead stays silent, and is soon heard no
-more, so that the others answer in its place.
+Every placer hears every read, and one of those that live answers it. Where the leader alone knows a
+part of the answer it is the leader, while one is heard. Else, or where the asker says that any will
+do, it is whom `sharing.mine` names: a rule that all compute alike from the reply's own name and
+from whom they heard within half a second. Where they differ for a moment there are two answers, of
+which the first counts, or none, and the client asks again. Who is cut off, behind, or not sure to
+lead stays silent, and is soon heard no more, so that the others answer in its place.
 
 A leader answers what is durable. A standby reads the ledger to its end first, then answers what is
 there: an acknowledged write is seen by the next read, whoever answers. Every answer says the
@@ -23,11 +24,13 @@ from quintal.contracts.message import Message, Refusal
 from quintal.contracts.placement import ReadAsk
 from quintal.errors import Code
 from quintal_placer import explaining, hints, redaction, views
+from quintal_placer.desk import Desk
 from quintal_placer.instant import Instant
 from quintal_placer.lead import Placer
 from quintal_placer.limits import TenantLimits
 from quintal_placer.state import Lease, PlacerState
 
+A = TypeVar("A", bound=ReadAsk)
 R = TypeVar("R", bound=Message)
 
 
@@ -37,6 +40,8 @@ class ReadHandlers:
     def __init__(self, placer: Placer, limits: TenantLimits) -> None:
         self._placer = placer
         self._limits = limits
+        self._hinting: set[str] = set()
+        """Tenants for whom hints are being sought."""
 
     # --- a tenant's -----------------------------------------------------------------------------
 
@@ -70,7 +75,8 @@ class ReadHandlers:
         self, caller: Caller, ask: placement.QuotaAsk
     ) -> placement.QuotaView | Refusal | None:
         """The caller's caps."""
-        return await self._for_tenant(caller, ask, lambda its: _quotas(its, caller.principal))
+        tenant = caller.principal
+        return await self._for_tenant(caller, _anybodys(ask), lambda its: _quotas(its, tenant))
 
     async def queue(
         self, caller: Caller, ask: placement.QueueAsk
@@ -93,7 +99,7 @@ class ReadHandlers:
     ) -> placement.Capacity | Refusal | None:
         """The fleet in standard units."""
         return await self._whole(
-            caller, ask, lambda its: views.capacity_view(its.state, ask, its.sequence)
+            caller, _anybodys(ask), lambda its: views.capacity_view(its.state, ask, its.sequence)
         )
 
     async def all_leases(
@@ -123,7 +129,7 @@ class ReadHandlers:
         self, caller: Caller, ask: placement.QuotaAsk
     ) -> placement.QuotaView | Refusal | None:
         """Caps of all tenants, or of one."""
-        return await self._whole(caller, ask, lambda its: _quotas(its, ask.tenant))
+        return await self._whole(caller, _anybodys(ask), lambda its: _quotas(its, ask.tenant))
 
     async def all_queues(
         self, caller: Caller, ask: placement.QueueAsk
@@ -146,7 +152,7 @@ class ReadHandlers:
         """Whether this read is ours: hints are the leader's alone, who could also grant them."""
         if isinstance(ask, placement.ExplainAsk) and ask.hints:
             return self._placer.promises is not None
-        return self._placer.answers(caller.reply)
+        return self._placer.answers(caller.reply, leader=ask.by != "any")
 
     async def _with_hints(
         self,
@@ -162,14 +168,30 @@ class ReadHandlers:
         asked = kept.asked if kept is not None else None
         if asked is None:
             return told.model_copy(update={"hints": ()})
-        desk, found = promises.desk, []
+        if tenant in self._hinting:
+            return Refusal(
+                code=Code.OVERLOADED,
+                message="hints are sought for this tenant already: one search at a time",
+                details={"retry_after_ms": 250},
+            )
+        self._hinting.add(tenant)
+        try:
+            found = await self._hints(promises.desk, tenant, asked)
+        finally:
+            self._hinting.discard(tenant)
+        return told.model_copy(update={"hints": found})
+
+    async def _hints(
+        self, desk: Desk, tenant: str, asked: placement.PlaceAsk
+    ) -> tuple[placement.Hint, ...]:
+        found = []
         for hint in hints.search(
             desk.state, desk.market, tenant, asked, lambda changed: desk.evaluate(tenant, changed)
         ):
             if hint is not None:
                 found.append(hint)
             await asyncio.sleep(0)
-        return told.model_copy(update={"hints": tuple(found)})
+        return tuple(found)
 
     async def _for_tenant(
         self, caller: Caller, ask: ReadAsk, make: Callable[[Instant], R | Refusal]
@@ -209,6 +231,11 @@ class ReadHandlers:
         )
         if not known:
             await placer.decided.look()
+
+
+def _anybodys(ask: A) -> A:
+    """Of such an answer a leader knows no more than a standby: they share the questions."""
+    return ask if ask.by is not None else ask.model_copy(update={"by": "any"})
 
 
 def _named(state: PlacerState, tenant: str, ask: placement.GetAsk) -> Lease | None:
