@@ -328,7 +328,7 @@ class Client:
 
     async def dead_letters(self, ask: bills.DeadLettersAsk | None = None) -> bills.DeadLetters:
         """What could not be taken in, and why."""
-        return await self._ask(subjects.DEAD_LETTERS, ask or bills.DeadLettersAsk(), timeout_s=60)
+        return await self._ask(subjects.DEAD_LETTERS, ask or bills.DeadLettersAsk(), timeout_s=300)
 
     async def telemetry(self, ask: metered.TelemetryAsk | None = None) -> metered.TelemetryRows:
         """Minute rollups of a reading."""

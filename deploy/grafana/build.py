@@ -207,7 +207,7 @@ SELECT toDateTime(at_ms / 1000, 'UTC') AS time, cause, cells, sequence,
     if(differences = '[]', 'agrees', differences) AS verdict
 FROM censuses
 WHERE at_ms >= toUnixTimestamp($__fromTime) * 1000 AND at_ms < toUnixTimestamp($__toTime) * 1000
-ORDER BY at_ms DESC, id LIMIT 1 BY id LIMIT 200""".strip()
+ORDER BY at_ms DESC, sequence, refolded DESC LIMIT 1 BY sequence, at_ms, cause LIMIT 200""".strip()
 _UNCONSERVED = """
 SELECT toDateTime(hour_ms / 1000, 'UTC') AS time, countIf(total != parts OR least < 0) AS cells
 FROM (

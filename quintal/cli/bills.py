@@ -226,9 +226,13 @@ def dead_letters(
     retry: Annotated[bool, typer.Option("--retry", help="Try each once more.")] = False,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many.")] = 100,
 ) -> None:
-    """Show what metering could not take in, and why; exit 1 if anything waits."""
+    """Show what metering could not take in, and why; exit 1 if anything waits.
+
+    A message of the ledger that can be read by now, as after an upgrade, is folded in its place:
+    `--retry` then folds the whole archive again and writes new rows for what that changes.
+    """
     ask = DeadLettersAsk(retry=retry, limit=limit)
-    answer = session.ask(lambda client: client.dead_letters(ask), patience_s=60)
+    answer = session.ask(lambda client: client.dead_letters(ask), patience_s=RERATE_PATIENCE_S)
     columns = ("stream", "sequence>", "at", "code", "why", "outcome")
     said = f"{answer.waiting} wait"
     if retry:

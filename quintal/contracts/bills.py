@@ -182,7 +182,7 @@ class Rerating(Answer):
 
 
 class DeadLettersAsk(Ask):
-    """What could not be taken in; `retry` tries once more what is not of the ledger."""
+    """What could not be taken in; `retry` tries once more, the ledger's own messages too."""
 
     retry: bool = False
     limit: Annotated[int, Field(ge=1, le=10_000)] = 100

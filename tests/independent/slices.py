@@ -35,7 +35,8 @@ def stored(place, until):
     """(slices, capacity) as metering has them; corrections by people are left out."""
     own = ONCE.format("slices", until)
     slices, starts = {}, {}
-    for r in ask(place, f"SELECT * FROM {own} WHERE correction = '' ORDER BY kind DESC, from_ms"):
+    ours = "correction = '' OR startsWith(correction, 'refold:')"
+    for r in ask(place, f"SELECT * FROM {own} WHERE {ours} ORDER BY kind DESC, from_ms"):
         group = tuple(r[name] for name in GROUP.split(", "))
         group = (*group[:3], int(group[3]), int(group[4]), *group[5:])
         named = (r["lease"], r["tenant"], *group, int(r["revision"]))

@@ -126,7 +126,7 @@ def test_the_true_ledger_is_flagged_by_nothing(open_store: OpenStore) -> None:
 def test_idle_as_the_rest_is_caught(open_store: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fold that calls free whatever is not leased, and so loses a cordon, is found out."""
 
-    def cheat(base: str, holds: tuple[Any, ...]) -> dict[str, int]:
+    def cheat(base: str, holds: tuple[Any, ...], cut: object = None) -> dict[str, int]:
         held = sum(hold.parts for hold in holds if hold.state == "bound")
         return {"leased": held, "free": PARTS - held} if held else {"free": PARTS}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Any, Final
 
 from quintal.bus import Caller, Stored
 from quintal.catalog_reader import CatalogReader
@@ -33,8 +33,10 @@ from quintal_metering.accounts import BillLines, DeadLetterRows, StandingSlices
 from quintal_metering.columns import by_month
 from quintal_metering.correcting import Correction, Tally, Unmatched
 from quintal_metering.handlers import Desk, hours
+from quintal_metering.meter import parsed
 from quintal_metering.observations import SOURCES
 from quintal_metering.queries import Span
+from quintal_metering.refolding import Refold
 from quintal_metering.rows import SliceRow, row_id
 from quintal_metering.summing import open_slices
 
@@ -131,7 +133,27 @@ class Counter(Desk):
         self.only(caller, Role.OPERATOR, Role.FINANCE)
         if ask.retry:
             self.only(caller, Role.OPERATOR)
-        return await self.engine.call(self._letters, ask, caller.principal)
+        rows = await self.engine.call(self.meter.store.ask, DeadLetterRows(ask.limit))
+        late = frozenset(str(row["id"]) for row in rows if ask.retry and _of_ledger(row))
+        if late:
+            await self._refold([row for row in rows if row["id"] in late], caller.principal)
+        return await self.engine.call(self._letters, ask, caller.principal, (rows, late))
+
+    async def _refold(self, rows: list[dict[str, Any]], author: str) -> None:
+        """The messages of these letters can be read now: fold the archive again."""
+        bodies = [Stored(int(row["sequence"]), "", str(row["body"]).encode()) for row in rows]
+        for revision in await self.engine.call(self.meter.wanted, bodies):
+            catalog = await self._loaded(revision)
+            await self.engine.call(self.meter.describe, catalog)
+            await self.engine.call(
+                self.meter.learn, revision, tuple(sorted(catalog.prices.items()))
+            )
+        work = await self.engine.call(Refold, self.meter, [str(row["id"]) for row in rows])
+        while not await self.engine.call(self._refolded, work, author):
+            pass
+        log.warning(
+            "%s took %d late messages of the ledger in: %d rows", author, len(rows), work.mended
+        )
 
     async def _check_known(self, tenant: str) -> None:
         """An empty bill of a name that nobody has would look like a month without use."""
@@ -198,13 +220,26 @@ class Counter(Desk):
         self.meter.store.write(written)
         self.meter.hours.wrote(written)
 
-    def _letters(self, ask: DeadLettersAsk, author: str) -> DeadLetters:
-        store = self.meter.store
-        rows = store.ask(DeadLetterRows(ask.limit))
-        waiting = int(rows[0]["waiting"]) if rows else 0
+    def _refolded(self, work: Refold, author: str) -> bool:
+        self.settled()
+        if not work.step():
+            return False
+        # In the same turn of the thread: nothing was added to the ledger since.
+        work.finish(self._clock.now_ms(), author)
+        return True
+
+    def _letters(
+        self,
+        ask: DeadLettersAsk,
+        author: str,
+        found: tuple[list[dict[str, Any]], frozenset[str]],
+    ) -> DeadLetters:
+        store, (rows, late) = self.meter.store, found
         told, taken = [], 0
         for row in rows:
-            outcome = self._again(row) if ask.retry else ""
+            outcome = ""
+            if ask.retry:
+                outcome = "taken" if row["id"] in late else self._again(row)
             if outcome == "taken":
                 columns = {"id": [row["id"]], "at_ms": [self._clock.now_ms()], "author": [author]}
                 store.insert("letters_taken", columns, f"taken:{row['id']}")
@@ -212,13 +247,17 @@ class Counter(Desk):
             names = DeadLetterRow.model_fields.keys() - {"outcome"}
             facts = {name: row[name] for name in names}
             told.append(DeadLetterRow(**{**facts, "body": row["body"][:2_000]}, outcome=outcome))
-        return DeadLetters(waiting=waiting - taken, taken=taken, rows=tuple(told))
+        left = store.ask(DeadLetterRows(1))
+        waiting = int(left[0]["waiting"]) if left else 0
+        return DeadLetters(waiting=waiting, taken=taken, rows=tuple(told))
 
-    def _again(self, row: dict[str, object]) -> str:
+    def _again(self, row: dict[str, Any]) -> str:
         stream = str(row["stream"])
         source = next((one for one in SOURCES if one.stream == stream), None)
-        if source is None or row["code"] != "poison":
-            return "left: what the ledger says is not taken out of its order; see `quintal verify`"
+        if source is None:
+            return self._of_the_ledger(row)
+        if row["code"] != "poison":
+            return "left: it is no message"
         message = Stored(int(str(row["sequence"])), f"{stream}.", str(row["body"]).encode())
         observed = source.read([message])
         if observed.dead:
@@ -228,8 +267,24 @@ class Counter(Desk):
         self.touched(observed.minutes)
         return "taken"
 
+    def _of_the_ledger(self, row: dict[str, Any]) -> str:
+        if row["code"] == "poison":
+            return f"left: {parsed(str(row['body']))}"
+        gone = self.meter.store.rows(
+            "SELECT count() AS n FROM letters_taken WHERE id = {id:String}", {"id": row["id"]}
+        )
+        if int(gone[0]["n"]):
+            return "taken"
+        return "left: the ledger says so; see `quintal verify`"
+
     touched: Callable[[frozenset[int]], None] = staticmethod(lambda _minutes: None)
     """Told which minutes a retry changed."""
+
+
+def _of_ledger(row: dict[str, Any]) -> bool:
+    """Whether it is a message of the ledger that can be read by now."""
+    poison = row["stream"] == "LEDGER" and row["code"] == "poison"
+    return poison and not isinstance(parsed(str(row["body"])), str)
 
 
 def _new_rows(

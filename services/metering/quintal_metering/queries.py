@@ -167,7 +167,7 @@ class Censuses:
         text = """
 SELECT sequence, at_ms, cause, differences FROM censuses
 WHERE sequence <= {until:UInt64} AND at_ms >= {from_ms:Int64} AND at_ms <= {to_ms:Int64}
-ORDER BY sequence, id LIMIT 1 BY id"""
+ORDER BY sequence, refolded DESC, id LIMIT 1 BY sequence, at_ms, cause"""
         return text, {"until": self.until, "from_ms": self.from_ms, "to_ms": self.to_ms}
 
 
@@ -223,7 +223,10 @@ class Written:
             "slices": "id, part_ms, quantity, nominal_quantity, cost",
             "capacity": "id, part_ms",
         }[self.table]
-        own = "AND correction = ''" if self.table == "slices" else ""
+        own = ""
+        if self.table == "slices":
+            # What people corrected is none of the ledger's; what was folded late is.
+            own = "AND (correction = '' OR startsWith(correction, 'refold:'))"
         text = f"""
 SELECT {columns} FROM {self.table}
 WHERE sequence > {{after:UInt64}} AND sequence <= {{until:UInt64}} {own} LIMIT 1 BY id"""  # noqa: S608

@@ -19,7 +19,8 @@ from quintal_metering.facts import State
 from quintal_metering.fold import fold_group, pass_over
 from quintal_metering.hourly import KEYS, HoursDiffer
 from quintal_metering.meter import Meter, parsed
-from quintal_metering.queries import ArchivedMessages, Censuses, Conserved, Gaps, Written
+from quintal_metering.queries import ArchivedMessages, Censuses, Conserved, Gaps
+from quintal_metering.refolding import Numbers, marks, numbers, standing
 from quintal_metering.rows import CapacityRow, Row, SliceRow
 
 STEP_MESSAGES: Final = 500
@@ -40,6 +41,8 @@ class Findings:
     censuses: int = 0
     hours: set[int] = field(default_factory=set)
     slices: int = 0
+    refolds: tuple[str, ...] = ()
+    """Corrections that took late messages in."""
     differences: list[Difference] = field(default_factory=list)
 
     def answer(self) -> Verified:
@@ -77,7 +80,7 @@ def _scope(meter: Meter, ask: VerifyAsk) -> Findings:
         if censuses:
             sequence, watermark = int(censuses[-1]["sequence"]), int(censuses[-1]["at_ms"])
     to_ms = watermark if ask.to_ms is None else ask.to_ms
-    return Findings(sequence, watermark, ask.from_ms or 0, to_ms)
+    return Findings(sequence, watermark, ask.from_ms or 0, to_ms, refolds=marks(meter.store))
 
 
 def _check_censuses(meter: Meter, found: Findings) -> None:
@@ -177,21 +180,17 @@ def _fold_again(meter: Meter, found: Findings) -> Iterator[None]:
 
 
 def _compare(meter: Meter, found: Findings, rows: list[Row], span: tuple[int, int]) -> None:
-    folded: dict[str, tuple[int, dict[str, str]]] = {}
+    folded: dict[str, tuple[int, Numbers]] = {}
     for row in rows:
         match row:
             case SliceRow():
                 found.slices += 1
-                folded[row.id] = (row.from_ms, _plain("slices", row))
+                folded[row.id] = (row.from_ms, numbers("slices", row))
             case CapacityRow():
-                folded[row.id] = (row.hour_ms, _plain("capacity", row))
+                folded[row.id] = (row.hour_ms, numbers("capacity", row))
             case _:
                 pass
-    stored = {
-        row["id"]: {name: _text(value) for name, value in row.items() if name != "id"}
-        for table in _COMPARED
-        for row in meter.store.ask(Written(table, *span))
-    }
+    stored = standing(meter.store, span, folded, found.refolds)
     for name in sorted({**folded, **stored}):
         at_ms, expected = folded.get(name, (found.watermark_ms, {}))
         actual = stored.get(name, {})
@@ -204,19 +203,9 @@ def _compare(meter: Meter, found: Findings, rows: list[Row], span: tuple[int, in
             )  # fmt: skip
 
 
-_COMPARED: Final = {
-    "slices": ("part_ms", "quantity", "nominal_quantity", "cost"),
-    "capacity": ("part_ms",),
-}
-
-
-def _plain(table: str, row: Any) -> dict[str, str]:
-    return {name: _text(getattr(row, name)) for name in _COMPARED[table]}
-
-
 def _text(value: Any) -> str:
     return str(value) if isinstance(value, int) else format(value.normalize(), "f")
 
 
-def _shown(values: dict[str, str]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in values.items()) or "no such row"
+def _shown(values: Numbers) -> str:
+    return ", ".join(f"{name} {_text(value)}" for name, value in values.items()) or "no such row"
