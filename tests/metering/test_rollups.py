@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -49,6 +50,7 @@ class Observed:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.minutes: set[int] = set()
+        self.told: deque[frozenset[int]] = deque()
         self.hours: set[int] = set()
         self.position = 0
         self.waiting: dict[str, list[Any]] = {}

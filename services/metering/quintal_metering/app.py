@@ -18,7 +18,14 @@ from quintal.settings import environment
 from quintal_metering.counter import Counter
 from quintal_metering.endpoint import Endpoint, Place
 from quintal_metering.engine import Engine
-from quintal_metering.following import LedgerFollower, observers, roll_up, sum_up, tell_position
+from quintal_metering.following import (
+    LedgerFollower,
+    Observer,
+    observers,
+    roll_up,
+    sum_up,
+    tell_position,
+)
 from quintal_metering.handlers import Handlers, Principals
 from quintal_metering.lock import locked
 from quintal_metering.meter import Meter
@@ -43,8 +50,9 @@ async def serve(chosen: Settings, clock: Clock, stop: asyncio.Event) -> int:
     if lock is None:
         return 0
     try:
-        async with _engine() as engine:
+        async with _engine() as engine, _engine() as beside:
             store = await engine.call(Store.open, chosen.where)
+            observed = await beside.call(Store.open, chosen.where)
             try:
                 meter = Meter(store)
                 await engine.call(
@@ -54,30 +62,35 @@ async def serve(chosen: Settings, clock: Clock, stop: asyncio.Event) -> int:
                     await Bus.connect(chosen.back) as back,
                     await Bus.connect(chosen.front) as front,
                 ):
-                    status = await _work(chosen, clock, stop, (engine, meter, back, front))
+                    others = observers(back, beside, observed)
+                    status = await _work(chosen, clock, stop, (engine, meter, back, front), others)
                 await engine.call(meter.rest)
                 return status
             finally:
+                await beside.call(observed.close)
                 await engine.call(store.close)
     finally:
         os.close(lock)
 
 
 async def _work(
-    chosen: Settings, clock: Clock, stop: asyncio.Event, parts: tuple[Engine, Meter, Bus, Bus]
+    chosen: Settings,
+    clock: Clock,
+    stop: asyncio.Event,
+    parts: tuple[Engine, Meter, Bus, Bus],
+    others: list[Observer],
 ) -> int:
     engine, meter, back, front = parts
     follower = LedgerFollower(back, engine, meter, clock)
-    others = observers(back, engine, meter.store)
     handlers = Handlers(engine, meter, Principals(chosen.principals))
     counter = Counter(handlers, CatalogReader(back), clock)
-    counter.touched = others[0].minutes.update
+    counter.touched = others[0].told.append
     metrics = Metrics(meter, follower, others, clock)
     loops = [
         watch(back, engine, metrics),
         follower.run(),
         tell_position(back, meter),
-        roll_up(engine, meter, others[0], clock),
+        roll_up(others[0].engine, meter, others[0], clock),
         sum_up(engine, meter),
         *(other.run() for other in others),
         stop.wait(),

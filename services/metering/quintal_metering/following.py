@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
@@ -33,6 +35,9 @@ from quintal_metering.rollups import (
     LeaseHourAgain,
     MinutesAgain,
     NodesSeen,
+    RawReadings,
+    ReadingsOf,
+    portions,
 )
 from quintal_metering.samples import MINUTE_MS
 from quintal_metering.settings import (
@@ -43,6 +48,7 @@ from quintal_metering.settings import (
     OBSERVE_S,
     POSITION_S,
     RETRY_S,
+    ROLLUP_PAUSES,
     ROLLUP_S,
 )
 from quintal_metering.store import Store, StoreUnavailable
@@ -153,8 +159,8 @@ class Observer:
 
     def __init__(self, bus: Bus, engine: Engine, store: Store, source: Source) -> None:
         self._bus = bus
-        self._engine = engine
-        self._store = store
+        self.engine = engine
+        self.store = store
         self._source = source
         self._created = ""
         self._position = 0
@@ -162,6 +168,8 @@ class Observer:
         self.stream = source.stream
         self.minutes: set[int] = set()
         """Touched since the last rollup."""
+        self.told: deque[frozenset[int]] = deque()
+        """Touched by others, from other threads."""
         self.hours: set[int] = set()
         """Hours whose rollup is not final yet."""
 
@@ -189,15 +197,15 @@ class Observer:
             await self._find_place()
         found = await self._bus.read(self._source.stream, self._position + 1)
         if found:
-            await self._engine.call(self._store_messages, found)
+            await self.engine.call(self._store_messages, found)
         else:
             await self._look_for_another_stream()
         return bool(found)
 
     async def _find_place(self) -> None:
         created = str((await self._bus.stream_info(self._source.stream))["created"])
-        self._position = await self._engine.call(
-            stream_position, self._store, self._source.stream, created
+        self._position = await self.engine.call(
+            stream_position, self.store, self._source.stream, created
         )
         self._created = created
 
@@ -213,10 +221,10 @@ class Observer:
         token = f"{self._created}:{found[0].sequence}-{last}"
         if observed.dead:
             log.error("ALARM: %d messages of %s are none", len(observed.dead), self._source.stream)
-            self._store.insert("dead_letters", dead_columns(observed.dead), token)
+            self.store.insert("dead_letters", dead_columns(observed.dead), token)
         if observed.columns:
-            self._store.insert(self._source.table, observed.columns, token)
-        set_stream_position(self._store, self._source.stream, self._created, last)
+            self.store.insert(self._source.table, observed.columns, token)
+        set_stream_position(self.store, self._source.stream, self._created, last)
         self._position = last
         self.minutes |= observed.minutes
 
@@ -258,24 +266,39 @@ async def sum_up(engine: Engine, meter: Meter) -> None:
 
 
 async def roll_up(engine: Engine, meter: Meter, telemetry: Observer, clock: Clock) -> None:
-    """Recompute touched minutes and hours whole, again and again, until cancelled."""
-    store = meter.store
+    """Recompute touched minutes and hours whole, again and again, until cancelled.
+
+    `engine` is telemetry's own thread: what is recomputed there delays nothing of the ledger.
+    """
+    store = telemetry.store
     for done, touched in ((ROLLED, telemetry.minutes), (ROLLED_HOURS, telemetry.hours)):
         known = await engine.call(stream_position, store, done, "")
         rows: list[dict[str, Any]] = await engine.call(store.ask, TouchedMinutes(known))
         step = 1 if done == ROLLED else MS_PER_HOUR
         touched |= {int(row["minute_ms"]) // step * step for row in rows}
-    hours_s = clock.monotonic_s()
+    hours_s, pause_s = clock.monotonic_s(), ROLLUP_S
     while True:
-        await asyncio.sleep(ROLLUP_S)
+        await asyncio.sleep(pause_s)
+        began_s = clock.monotonic_s()
         try:
-            await engine.call(roll_up_once, store, telemetry)
-            if clock.monotonic_s() - hours_s >= HOURS_S:
-                hours_s = clock.monotonic_s()
+            await _step_by_step(engine, minutes_again(store, telemetry))
+            if began_s - hours_s >= HOURS_S:
+                hours_s = began_s
                 for hour in sorted(telemetry.hours):
-                    await engine.call(roll_up_hour, meter, telemetry, hour)
+                    await _step_by_step(engine, hour_again(meter, telemetry, hour))
         except StoreUnavailable as exc:
             log.warning("rollups wait: %s", chain(exc))
+        pause_s = max(ROLLUP_S, (clock.monotonic_s() - began_s) * ROLLUP_PAUSES)
+
+
+async def _step_by_step(engine: Engine, steps: Iterator[None]) -> None:
+    """Each step a call of its own, so that what arrives meanwhile is stored between two."""
+    while await engine.call(_next, steps):
+        pass
+
+
+def _next(steps: Iterator[None]) -> bool:
+    return next(steps, steps) is None
 
 
 ROLLED: Final = "TELEMETRY rolled up"
@@ -286,7 +309,21 @@ LATE_MS: Final = 120_000
 
 
 def roll_up_once(store: Store, telemetry: Observer) -> None:
-    """Recompute what was touched; what a failure leaves is touched still."""
+    """All steps of `minutes_again`."""
+    for _ in minutes_again(store, telemetry):
+        pass
+
+
+def roll_up_hour(meter: Meter, telemetry: Observer, hour: int) -> None:
+    """All steps of `hour_again`."""
+    for _ in hour_again(meter, telemetry, hour):
+        pass
+
+
+def minutes_again(store: Store, telemetry: Observer) -> Iterator[None]:
+    """Recompute what was touched, in steps; what a failure leaves is touched still."""
+    while telemetry.told:
+        telemetry.minutes |= telemetry.told.popleft()
     if not telemetry.minutes:
         return
     newest = max(telemetry.minutes)
@@ -299,24 +336,38 @@ def roll_up_once(store: Store, telemetry: Observer) -> None:
     }
     minutes = tuple(sorted(telemetry.minutes))
     position = telemetry.position
-    for at in range(0, len(minutes), MINUTES_AT_ONCE):
-        some = minutes[at : at + MINUTES_AT_ONCE]
-        store.command(*MinutesAgain(some, position).sql())
-        store.command(*FleetAgain(some, position).sql())
-        store.command(*NodesSeen(some).sql())
-    set_stream_position(store, ROLLED, "", position)
-    telemetry.hours |= {minute // MS_PER_HOUR * MS_PER_HOUR for minute in minutes}
+    # What arrives between two steps touches its minute once more.
     telemetry.minutes.difference_update(minutes)
+    left = set(minutes)
+    try:
+        for at in range(0, len(minutes), MINUTES_AT_ONCE):
+            some = minutes[at : at + MINUTES_AT_ONCE]
+            rows = store.ask(RawReadings(some))
+            counted = [(int(r["minute_ms"]), r["reading"], int(r["readings"])) for r in rows]
+            for portion in portions(counted):
+                store.command(*MinutesAgain(*portion, position).sql())
+                yield
+            store.command(*FleetAgain(some, position).sql())
+            store.command(*NodesSeen(some).sql())
+            telemetry.hours |= {minute // MS_PER_HOUR * MS_PER_HOUR for minute in some}
+            left.difference_update(some)
+            yield
+        set_stream_position(store, ROLLED, "", position)
+    finally:
+        telemetry.minutes |= left
 
 
-def roll_up_hour(meter: Meter, telemetry: Observer, hour: int) -> None:
+def hour_again(meter: Meter, telemetry: Observer, hour: int) -> Iterator[None]:
     """Recompute an hour and its leases; it is final once the ledger is well past its end."""
-    version = telemetry.position
-    meter.store.command(*HourAgain(hour, version).sql())
-    meter.store.command(*FleetAgain((hour,), version, hours=True).sql())
-    meter.store.command(*LeaseHourAgain(hour, version).sql())
-    meter.store.command(*HeldHourAgain(hour, version).sql())
+    version, store = telemetry.position, telemetry.store
+    for row in store.ask(ReadingsOf(hour)):
+        store.command(*HourAgain(hour, row["reading"], version).sql())
+        yield
+    store.command(*FleetAgain((hour,), version, hours=True).sql())
+    yield
+    store.command(*LeaseHourAgain(hour, version).sql())
+    store.command(*HeldHourAgain(hour, version).sql())
     if meter.state.at_ms >= hour + MS_PER_HOUR + LATE_MS:
         telemetry.hours.discard(hour)
     if not telemetry.hours:
-        set_stream_position(meter.store, ROLLED_HOURS, "", version)
+        set_stream_position(store, ROLLED_HOURS, "", version)

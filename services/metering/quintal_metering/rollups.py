@@ -6,8 +6,12 @@ something late comes, as from an agent's spool, and comes to the same.
 
 from __future__ import annotations
 
+import itertools
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from operator import itemgetter
+from typing import Any, Final
 
 from quintal.units import MS_PER_HOUR
 from quintal_metering.queries import Sql
@@ -19,72 +23,150 @@ BACK_MS: Final = 300_000
 BUSY_READING: Final = "utilization_percent"
 
 
+READINGS_AT_ONCE: Final = 500_000
+"""Raw readings in one statement: about half a second of a core, and 200 MiB."""
+
+COUNTERS: Final = re.compile(r"_(joules|total|count)$")
+"""Readings that count: what they grew by is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class RawReadings:
+    """How many raw readings these minutes have, reading by reading."""
+
+    minutes: tuple[int, ...]
+
+    def sql(self) -> Sql:
+        """One row a minute and reading, in the table's order."""
+        text = """
+SELECT minute_ms, reading, count() AS readings FROM telemetry_raw
+WHERE minute_ms IN (SELECT arrayJoin({minutes:Array(Int64)}))
+    AND minute_ms >= {first:Int64} AND minute_ms <= {last:Int64}
+GROUP BY minute_ms, reading ORDER BY minute_ms, reading"""
+        first, last = min(self.minutes), max(self.minutes)
+        return text, {"minutes": list(self.minutes), "first": first, "last": last}
+
+
+def portions(
+    counted: Iterable[tuple[int, str, int]],
+) -> Iterator[tuple[tuple[int, ...], tuple[str, ...]]]:
+    """Minutes and readings, statement by statement, from rows of (minute, reading, readings).
+
+    Whole minutes as long as they are few; a minute of a large fleet reading by reading. A portion
+    never spans more than a counter looks back, since it reads all that lies between.
+    """
+    minutes: list[int] = []
+    names: set[str] = set()
+    total = 0
+    for minute, rows in itertools.groupby(counted, key=itemgetter(0)):
+        found = [(reading, number) for _, reading, number in rows]
+        number = sum(one for _, one in found)
+        if minutes and (total + number > READINGS_AT_ONCE or minute - minutes[-1] > BACK_MS):
+            yield tuple(minutes), tuple(sorted(names))
+            minutes, names, total = [], set(), 0
+        if number > READINGS_AT_ONCE:
+            yield from (((minute,), (reading,)) for reading, _ in found)
+            continue
+        minutes.append(minute)
+        names.update(reading for reading, _ in found)
+        total += number
+    if minutes:
+        yield tuple(minutes), tuple(sorted(names))
+
+
 @dataclass(frozen=True, slots=True)
 class MinutesAgain:
-    """Roll these minutes up again. Only `ok` enters; a gap stays a gap.
+    """Roll these minutes of these readings up again. Only `ok` enters; a gap stays a gap.
 
-    A counter's gain is what it grew by within one boot; where it fell, or the boot is another, a
-    new epoch began and the step between is unknown.
+    A sample that is stored twice counts once. A counter's gain is what it grew by within one boot;
+    where it fell, or the boot is another, a new epoch began and the step between is unknown.
     """
 
     minutes: tuple[int, ...]
+    readings: tuple[str, ...]
     version: int
 
     def sql(self) -> Sql:
         """An insert from a select over the raw readings, each read once."""
-        text = """
+        counters = [reading for reading in self.readings if COUNTERS.search(reading)]
+        text = f"""
 INSERT INTO telemetry_minutes
     (reading, node, device, minute_ms, samples, mean, low, high, gain, version)
-SELECT m.reading, m.node, m.device, m.minute_ms, m.samples, m.mean, m.low, m.high, g.gain,
-    {version:UInt64}
+SELECT m.reading, m.node, m.device, m.minute_ms, length(good), if(empty(good), NULL, arrayAvg(good)),
+    if(empty(good), NULL, arrayMin(good)), if(empty(good), NULL, arrayMax(good)),
+    {"g.gain" if counters else "NULL"}, {{version:UInt64}}
 FROM (
-    SELECT reading, node, device, minute_ms, count(good) AS samples, avgOrNull(good) AS mean,
-        minOrNull(good) AS low, maxOrNull(good) AS high
-    FROM (
-        SELECT reading, node, device, minute_ms, if(quality = 'ok', value, NULL) AS good
-        FROM telemetry_raw
-        WHERE minute_ms IN (SELECT arrayJoin({minutes:Array(Int64)})) AND quality != 'clock'
-        LIMIT 1 BY sequence, at_ms, device, reading
-    )
+    SELECT reading, node, device, minute_ms, groupUniqArrayIf(
+        (at_ms, assumeNotNull(value)), quality = 'ok' AND isNotNull(value)).2 AS good
+    FROM telemetry_raw
+    WHERE minute_ms IN (SELECT arrayJoin({{minutes:Array(Int64)}}))
+        AND minute_ms >= {{first:Int64}} AND minute_ms <= {{last:Int64}}
+        AND reading IN (SELECT arrayJoin({{readings:Array(String)}})) AND quality != 'clock'
     GROUP BY reading, node, device, minute_ms
-) AS m
+) AS m{_GAINS if counters else ""}
+SETTINGS join_use_nulls = 1"""  # noqa: E501, S608 - our own words
+        bound: dict[str, Any] = {
+            "minutes": list(self.minutes), "readings": list(self.readings),
+            "version": self.version, "first": min(self.minutes), "last": max(self.minutes),
+        }  # fmt: skip
+        if counters:
+            bound |= {"counters": counters, "back": BACK_MS, "minute_long": MINUTE_MS}
+        return text, bound
+
+
+_GAINS: Final = """
 LEFT JOIN (
-    SELECT reading, node, device, minute_ms, sum(grown) AS gain
+    SELECT reading, node, device, step.1 AS minute_ms, sum(step.2) AS gain
     FROM (
-        SELECT reading, node, device, minute_ms,
-            if(boot_id = boot_before AND good >= before, toNullable(good - before), NULL) AS grown
+        SELECT reading, node, device, arrayJoin(arrayMap(
+            (a, b) -> (intDiv(b.1, {minute_long:Int64}) * {minute_long:Int64},
+                if(a.2 = b.2 AND b.3 >= a.3, b.3 - a.3, -1)),
+            arrayPopBack(seen), arrayPopFront(seen))) AS step
         FROM (
-            SELECT reading, node, device, minute_ms, boot_id, good,
-                lagInFrame(good, 1, good) OVER w AS before,
-                lagInFrame(boot_id, 1, '') OVER w AS boot_before
+            SELECT reading, node, device, arrayConcat(
+                if(countIf(minute_ms < {first:Int64}) > 0,
+                    [argMaxIf((at_ms, boot, good), at_ms, minute_ms < {first:Int64})], []),
+                arraySort(groupUniqArrayIf((at_ms, boot, good), minute_ms >= {first:Int64}))
+            ) AS seen
             FROM (
-                SELECT reading, node, device, minute_ms, at_ms, boot_id,
+                SELECT reading, node, device, minute_ms, at_ms, sipHash64(boot_id) AS boot,
                     assumeNotNull(value) AS good
                 FROM telemetry_raw
-                WHERE minute_ms >= {first:Int64} AND minute_ms <= {last:Int64}
-                    AND match(reading, '_(joules|total|count)$')
+                WHERE minute_ms >= {first:Int64} - {back:Int64} AND minute_ms <= {last:Int64}
+                    AND reading IN (SELECT arrayJoin({counters:Array(String)}))
                     AND quality = 'ok' AND isNotNull(value)
-                LIMIT 1 BY sequence, at_ms, device, reading
             )
-            WINDOW w AS (PARTITION BY reading, node, device ORDER BY at_ms
-                ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)
+            GROUP BY reading, node, device
         )
-        WHERE minute_ms IN (SELECT arrayJoin({minutes:Array(Int64)}))
     )
-    WHERE isNotNull(grown)
+    WHERE step.2 >= 0 AND minute_ms IN (SELECT arrayJoin({minutes:Array(Int64)}))
     GROUP BY reading, node, device, minute_ms
 ) AS g ON m.reading = g.reading AND m.node = g.node AND m.device = g.device
-    AND m.minute_ms = g.minute_ms
-SETTINGS join_use_nulls = 1"""
-        bound = {"minutes": list(self.minutes), "version": self.version}
-        return text, {**bound, "first": min(self.minutes) - BACK_MS, "last": max(self.minutes)}
+    AND m.minute_ms = g.minute_ms"""
+"""What counters grew by: each sample against the one before, the first against the last before."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingsOf:
+    """What was read in an hour at all."""
+
+    hour_ms: int
+
+    def sql(self) -> Sql:
+        """One row a reading."""
+        text = """
+SELECT DISTINCT reading FROM telemetry_fleet
+WHERE step_ms = {step:Int64} AND at_ms >= {hour:Int64} AND at_ms < {end:Int64} ORDER BY reading"""
+        end = self.hour_ms + MS_PER_HOUR
+        return text, {"step": MINUTE_MS, "hour": self.hour_ms, "end": end}
 
 
 @dataclass(frozen=True, slots=True)
 class HourAgain:
-    """Roll one hour up from its minutes."""
+    """Roll one hour of a reading up from its minutes."""
 
     hour_ms: int
+    reading: str
     version: int
 
     def sql(self) -> Sql:
@@ -95,9 +177,9 @@ INSERT INTO telemetry_hours
 SELECT reading, node, device, {hour:Int64}, countIf(samples > 0), sum(samples) AS n,
     if(n = 0, NULL, sum(mean * samples) / n), min(low), max(high), sum(gain), {version:UInt64}
 FROM telemetry_minutes FINAL
-WHERE minute_ms >= {hour:Int64} AND minute_ms < {end:Int64}
+WHERE minute_ms >= {hour:Int64} AND minute_ms < {end:Int64} AND reading = {reading:String}
 GROUP BY reading, node, device"""
-        bound = {"hour": self.hour_ms, "end": self.hour_ms + MS_PER_HOUR}
+        bound = {"hour": self.hour_ms, "end": self.hour_ms + MS_PER_HOUR, "reading": self.reading}
         return text, {**bound, "version": self.version}
 
 

@@ -19,6 +19,10 @@ OBSERVE_S: Final = 2.0
 ROLLUP_S: Final = 10.0
 """How often touched minutes are recomputed."""
 
+ROLLUP_PAUSES: Final = 4
+"""... and at least so many times as long as the last one took: a large fleet's minutes are
+recomputed seldomer, not without end."""
+
 HOURS_S: Final = 300.0
 """How often hours are; the boards read minutes where an hour is not over."""
 
