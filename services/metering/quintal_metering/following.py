@@ -29,6 +29,7 @@ from quintal_metering.positions import set_stream_position, stream_position
 from quintal_metering.queries import TouchedMinutes
 from quintal_metering.rollups import (
     BACK_MS,
+    READINGS_AT_ONCE,
     FleetAgain,
     HeldHourAgain,
     HourAgain,
@@ -347,11 +348,13 @@ def minutes_again(store: Store, telemetry: Observer) -> Iterator[None]:
             for portion in portions(counted):
                 store.command(*MinutesAgain(*portion, position).sql())
                 yield
-            store.command(*FleetAgain(some, position).sql())
-            store.command(*NodesSeen(some).sql())
+            few = sum(number for *_, number in counted) <= READINGS_AT_ONCE
+            for together in (some,) if few else ((minute,) for minute in some):
+                store.command(*FleetAgain(together, position).sql())
+                store.command(*NodesSeen(together).sql())
+                yield
             telemetry.hours |= {minute // MS_PER_HOUR * MS_PER_HOUR for minute in some}
             left.difference_update(some)
-            yield
         set_stream_position(store, ROLLED, "", position)
     finally:
         telemetry.minutes |= left
