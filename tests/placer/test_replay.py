@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from quintal.cli.__main__ import run
 from quintal.client import Client
 from quintal.contracts import placement, subjects
 from quintal_placer import replay
@@ -108,10 +109,6 @@ async def _silent(operator: object, ask: placement.SnapshotPartAsk) -> bool:
 def test_the_command_tells_what_differs_by_its_exit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import typer
-
-    from quintal_placer.replayed import show
-
     site = random_site(random.Random(1))
     snapshot, requests = tmp_path / "snapshot", tmp_path / "requests"
     snapshot.write_bytes(replay.pack(site.state, 1))
@@ -119,11 +116,15 @@ def test_the_command_tells_what_differs_by_its_exit(
     line = {"tenant": "ml", "request": ask.model_dump(mode="json")}
     line["decision"] = replay.hash_of(site.desk.decide("ml", ask))
     requests.write_text(json.dumps(line) + "\n")
-    show(snapshot, requests)
+    command = ["simulate", "--snapshot", str(snapshot), "--requests", str(requests)]
+    assert run(command) == 0
     assert "1 of 1 whose decision was written down are the same" in capsys.readouterr().out
     line["decision"] = "0" * 32
     requests.write_text(json.dumps(line) + "\n")
-    with pytest.raises(typer.Exit) as ended:
-        show(snapshot, requests)
-    assert ended.value.exit_code == 1
-    assert f"no: {'0' * 32}" in capsys.readouterr().out
+    assert run([*command, "-o", "json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert (told["compared"], told["same"]) == (1, 0)
+    assert told["decisions"][0]["before"] == "0" * 32
+    snapshot.write_bytes(b"no")
+    assert run(command) == 1
+    assert "no saved snapshot" in capsys.readouterr().err

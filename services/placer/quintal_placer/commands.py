@@ -23,11 +23,11 @@ SEEDS_MAX: Final = 1_000
 
 def simulate(
     nodes: Annotated[
-        Path, typer.Option("--nodes", help="The fleet: the openb CSV, or JSON lines.")
-    ],
+        Path | None, typer.Option("--nodes", help="The fleet: the openb CSV, or JSON lines.")
+    ] = None,
     requests: Annotated[
-        Path, typer.Option("--requests", help="The requests: the openb CSV, or JSON lines.")
-    ],
+        Path | None, typer.Option("--requests", help="The requests: the openb CSV, or JSON lines.")
+    ] = None,
     policy: Annotated[
         list[str] | None,
         typer.Option("--policy", help=f"{', '.join(NAMES)}, or all; more than one may be given."),
@@ -60,8 +60,21 @@ def simulate(
         typer.Option("--history", help="What tight knows at first: none, or the whole list."),
     ] = "none",
     plot: Annotated[Path | None, typer.Option("--plot", help="Write a picture (PNG).")] = None,
+    snapshot: Annotated[
+        Path | None,
+        typer.Option(help="Instead of a fleet: a saved snapshot; each request is decided on it."),
+    ] = None,
 ) -> None:
     """Run the engine over a fleet and a trace, and say how much of the cards it places."""
+    if requests is None:
+        raise typer.BadParameter("give --requests FILE")
+    if snapshot is not None:
+        from quintal_placer import replayed
+
+        replayed.show(snapshot, requests)
+        return
+    if nodes is None:
+        raise typer.BadParameter("give --nodes FLEET, or --snapshot FILE")
     from quintal_placer.simulate import trace
 
     names = list(compare) if compare else _policies(policy)
