@@ -139,9 +139,16 @@ def _device(device: DeviceView) -> tuple[object, ...]:
     )
 
 
-def capacity(vendor: Vendor = None, model: Model = None, pool: Pool = None) -> None:
+def capacity(
+    vendor: Vendor = None,
+    model: Model = None,
+    pool: Pool = None,
+    shapes: Annotated[
+        bool, typer.Option("--shapes", help="How many of each profile still fit.")
+    ] = False,
+) -> None:
     """Show the fleet in standard units, by pool and model. `~` marks an estimated rating."""
-    ask = FleetAsk(vendor=vendor, model=model, pool=pool)
+    ask = FleetAsk(vendor=vendor, model=model, pool=pool, shapes=shapes)
     answer = session.ask(lambda client: client.capacity(ask), session.speaker())
     classes = [name for name in CLASSES if any(name in row.units for row in answer.rows)]
     columns = (
@@ -150,7 +157,32 @@ def capacity(vendor: Vendor = None, model: Model = None, pool: Pool = None) -> N
         *(f"free {unit_name(name)}>" for name in classes if name in {"train_llm", "llm_large"}),
     )  # fmt: skip
     rows = [_capacity(row, classes) for row in answer.rows]
-    render.show(answer, Table(columns, rows, footer=_totals(answer)))
+    tables = [Table(columns, rows, footer=_totals(answer))]
+    render.show(answer, *tables, *(_shapes(answer) if shapes else ()))
+
+
+def _shapes(answer: Capacity) -> tuple[Table, Table]:
+    """What of each profile still fits, and what of the free cards could be used."""
+    fits = [(row.profile, row.pool, row.cards, row.nodes, row.fits) for row in answer.shapes]
+    free = [
+        (row.pool, row.model, _cards(row.free_parts), _cards(row.usable_parts),
+         _cards(row.stranded_parts))
+        for row in answer.fragments
+    ]  # fmt: skip
+    return (
+        Table(
+            ("profile", "pool", "cards>", "nodes>", "fit>"), fits,
+            title="\nwhat still fits, by cards, CPU and memory",
+        ),
+        Table(
+            ("pool", "model", "free cards>", "usable>", "stranded>"), free,
+            title="\nfree cards, and what requests like those of late could use of them",
+        ),
+    )  # fmt: skip
+
+
+def _cards(parts: int | None) -> Decimal | None:
+    return None if parts is None else (Decimal(parts) / PARTS).quantize(Decimal("0.01"))
 
 
 def _capacity(row: CapacityRow, classes: Iterable[str]) -> tuple[object, ...]:

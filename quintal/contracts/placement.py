@@ -465,6 +465,8 @@ class EndAdoptedAsk(Ask):
 class FleetAsk(ReadAsk):
     """The fleet as the placer holds it; all filters must hold."""
 
+    shapes: bool = False
+    """Of capacity: how many of each profile still fit, and what of the free cards is fragmented."""
     vendor: str | None = None
     model: str | None = None
     pool: str | None = None
@@ -608,11 +610,40 @@ class CapacityRow(Answer):
     high80: dict[str, str] = Field(default_factory=dict)
 
 
+class RoomRow(Answer):
+    """How many leases of a profile, at its least counts, still fit in one pool.
+
+    By cards, CPU and memory: software, network, taints and quotas may keep them out.
+    """
+
+    profile: str
+    pool: str
+    cards: int
+    """On each node."""
+    nodes: int
+    fits: int
+
+
+class FragmentRow(Answer):
+    """How much of what is free of a model in a pool could still be used, in parts of cards."""
+
+    pool: str
+    model: str
+    free_parts: int
+    usable_parts: int | None = None
+    """Usable by a request for cards like those of late, on the mean; none before the first."""
+    stranded_parts: int | None = None
+    """Beside these too little CPU or memory is left."""
+
+
 class Capacity(Answer):
     """The fleet in standard units."""
 
     kind: Literal["capacity"] = "capacity"
     rows: tuple[CapacityRow, ...]
+    shapes: tuple[RoomRow, ...] = ()
+    """Where `shapes` was asked for."""
+    fragments: tuple[FragmentRow, ...] = ()
     sequence: int = 0
 
 

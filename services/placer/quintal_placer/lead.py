@@ -38,6 +38,7 @@ from quintal_placer.explaining import Explanations
 from quintal_placer.instant import Instant
 from quintal_placer.ledger import STALL_S, STREAM, Deposed, LedgerWriter, claim
 from quintal_placer.promises import Promises
+from quintal_placer.room import Rooms
 from quintal_placer.settings import Settings
 from quintal_placer.state import PlacerState
 from quintal_placer.tasks import report
@@ -91,6 +92,7 @@ class Placer:
         self._keeping: asyncio.Task[None] | None = None
         self.explanations = Explanations()
         self.tally = Tally()
+        self.rooms = Rooms()
         self.decided = DecidedBefore(back, self.explanations)
         self._market = Market.at(self.state.catalog, 0)
         self._heard_leader = ""
@@ -428,6 +430,7 @@ class Placer:
             promises.work_queue()
             promises.ends.send_ends(self._clock.monotonic_s())
             self._tick(promises)
+            self.rooms.step(self.state)
             slow += 1
             if slow % 5 == 0:
                 self.watch.count_silence()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from quintal.bus import Bus
 from quintal.errors import SetupError
+from quintal.units import PARTS
 from quintal_placer.counting import Buckets
 from quintal_placer.lead import Placer
 
@@ -36,6 +37,7 @@ class Families:
         """All families; what only a leader knows is not there for a standby."""
         yield from self._histograms()
         yield from self._gauges()
+        yield from self._rooms()
         yield from self._counters()
         yield from self._endpoints()
 
@@ -79,6 +81,34 @@ class Families:
         for name, words, value in gauges:
             if value is not None:
                 yield GaugeMetricFamily(f"{PREFIX}_{name}", words, value=value)
+
+    def _rooms(self) -> Iterator[Metric]:
+        """As the leader last worked them out; a standby has none."""
+        from prometheus_client.core import GaugeMetricFamily
+
+        rooms = self._placer.rooms
+        fits = GaugeMetricFamily(
+            f"{PREFIX}_profile_fits", "Leases of the profile that still fit by cards, CPU, memory.",
+            labels=["profile", "pool"],
+        )  # fmt: skip
+        for rows in tuple(rooms.rows.values()):
+            for one in rows:
+                fits.add_metric([one.profile, one.pool], one.fits)
+        yield fits
+        names, each = ["pool", "model"], rooms.fragments
+        for name, words, values in (
+            ("free_cards", "Cards that are free, parts of them too.",
+             [(row, row.free_parts) for row in each]),
+            ("usable_cards", "Free cards that requests like those of late could use.",
+             [(row, row.usable_parts) for row in each]),
+            ("stranded_cards", "Free cards beside which too little CPU or memory is left.",
+             [(row, row.stranded_parts) for row in each]),
+        ):  # fmt: skip
+            family = GaugeMetricFamily(f"{PREFIX}_{name}", words, labels=names)
+            for row, parts in values:
+                if parts is not None:
+                    family.add_metric([row.pool, row.model], parts / PARTS)
+            yield family
 
     def _counters(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily

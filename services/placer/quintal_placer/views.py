@@ -15,7 +15,7 @@ from quintal.contracts.message import Reason, Refusal
 from quintal.contracts.placement import LeaseDevice
 from quintal.errors import Code, Owner
 from quintal.units import PARTS, from_micro, unit_name
-from quintal_placer import budgets, environment, health, laying
+from quintal_placer import budgets, environment, health, laying, room
 from quintal_placer.asking import Market
 from quintal_placer.engine.fleet import Device, Node
 from quintal_placer.engine.quota import Excess, Limit
@@ -450,7 +450,12 @@ def capacity_view(state: PlacerState, ask: placement.FleetAsk, sequence: int) ->
                 key = (device.vendor, device.model or f"? {device.name}", device.pool)
                 sums.setdefault(key, []).append((node, device))
     rows = tuple(_capacity_row(state, key, members) for key, members in sorted(sums.items()))
-    return placement.Capacity(rows=rows, sequence=sequence)
+    return placement.Capacity(
+        rows=rows,
+        shapes=room.rooms(state, ask.pool) if ask.shapes else (),
+        fragments=room.fragments(state, ask.pool) if ask.shapes else (),
+        sequence=sequence,
+    )
 
 
 def _capacity_row(

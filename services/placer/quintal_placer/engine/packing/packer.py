@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from quintal_placer.engine.devices import Node, Shelf
 from quintal_placer.engine.packing.choice import Choice, Policy, Tight
 from quintal_placer.engine.packing.columns import Columns, Free, Home, Numbers, order_of
+from quintal_placer.engine.packing.score import Standing
 from quintal_placer.engine.packing.shapes import Demand, Shape
 
 CLOSED: Final = -1
@@ -44,7 +45,8 @@ class Packing:
     def __init__(self, order: Callable[[str], int] = order_of) -> None:
         self.columns = Columns(order)
         self.demand = Demand()
-        self.policy: Policy = Tight(self.columns, self.demand)
+        self._tight = Tight(self.columns, self.demand)
+        self.policy: Policy = self._tight
         self.choice = Choice(self.columns, self.policy)
         self.stale: set[str] = set()
         self.always = False
@@ -55,14 +57,17 @@ class Packing:
         self.policy = policy
         self.choice = Choice(self.columns, policy)
 
-    def renew(self, nodes: Mapping[str, Node]) -> None:
-        """Read the nodes that changed."""
-        if not self.stale:
-            return
-        for name in self.stale:
+    def renew(self, nodes: Mapping[str, Node], most: int | None = None) -> None:
+        """Read the nodes that changed: all of them, or at most so many, whichever they are."""
+        for _ in range(len(self.stale) if most is None else min(most, len(self.stale))):
+            name = self.stale.pop()
             node = nodes.get(name)
             self.columns.put(name, free_of(node) if node is not None else {})
-        self.stale.clear()
+
+    @property
+    def standing(self) -> Standing:
+        """The rows as the engine's own score sees them."""
+        return self._tight.standing
 
     def scores(self, shape: Shape) -> Numbers:
         """The shape's worth on every row."""

@@ -20,8 +20,8 @@ not see how requests for CPU alone starve idle cards; D does.
 of the fleet; at most 1. Who may go anywhere keeps off the models that others must have.
 
 Rounding makes many nodes equal, on purpose: among equals a share goes to the fullest card with
-room, and then the order of `columns` decides, which mixes hardware. Unrounded scores are worth a point less on the public trace, and an order by
-rack seven points.
+room, and then the order of `columns` decides, which mixes hardware. Unrounded scores are worth a
+point less on the public trace, and an order by rack seven points.
 
 The naive way, every node anew for every request, costs milliseconds. `Prepared` keeps what hangs
 on the history alone, `Standing` what hangs on the nodes as they are; a request is then scored for
