@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import json
 from pathlib import Path
 
@@ -10,11 +10,16 @@ import pytest
 
 from quintal.bus import Bus
 from quintal.contracts import ledger, placement, subjects
+from quintal.contracts.message import Refusal
 from quintal.contracts.subjects import Role
+from quintal.contracts.usage import SlicesAsk, SummaryAsk, UsageSummary
+from quintal.errors import BusUnavailable
 from quintal_placer import snapshots
 from quintal_placer.keeping import STANDBY_COUNTS_S, Readers, fill_percent, purge_to
 from quintal_placer.state import PlacerState
-from tests.placer.world import PlacerProcess, small_catalog, until, write_catalog
+from tests.metering.test_service import Service
+from tests.placer.town import town
+from tests.placer.world import cards, request, until
 from tests.support.nats import NatsServer
 
 
@@ -90,63 +95,105 @@ async def shrink(bus: Bus, bytes_max: int) -> None:
     assert "error" not in json.loads(reply.data)
 
 
+async def lease_quantities(finance: Bus, at_least: int) -> dict[str, int]:
+    """What each lease came to, as metering has it once it has read that far."""
+
+    async def read() -> dict[str, int] | None:
+        with contextlib.suppress(BusUnavailable):
+            said = await finance.request(subjects.SUMMARY, SummaryAsk(), timeout_s=5)
+            if not isinstance(said, UsageSummary) or said.sequence < at_least:
+                return None
+            rows = (await finance.ask(subjects.SLICES, SlicesAsk(), timeout_s=5)).rows
+            found: dict[str, int] = {}
+            for row in rows:
+                found[row.lease] = found.get(row.lease, 0) + row.quantity
+            return found
+        return None
+
+    found: dict[str, int] = await until(read, within_s=40)
+    return found
+
+
+def quantity(state: PlacerState, lease: str) -> int:
+    """The same from the ledger: from the bind to the effective end, device by device."""
+    its = state.leases[lease]
+    assert its.bound_ms is not None
+    assert its.effective_ms is not None
+    ms = its.effective_ms - its.bound_ms
+    return sum(device.parts * device.rating_micro * ms for device in its.devices)
+
+
 @pytest.mark.bus
+@pytest.mark.engine
 @pytest.mark.crash
-def test_a_full_ledger_stops_grants_and_goes_on_after_a_purge(
+@pytest.mark.timeout(150)
+async def test_a_full_ledger_stops_grants_alone_and_no_total_is_another_after_the_purge(
     fresh_nats: NatsServer, tmp_path: Path
 ) -> None:
-    """Alone it writes its snapshots by a child; metering's word lets the old part go."""
+    """Metering is down: nothing may go, and at 80 % grants are refused. Ends and renewals go on.
 
-    placer = PlacerProcess(fresh_nats, 1, tmp_path, QUINTAL_PLACER_SNAPSHOT_S="1")
+    It comes back, the old part goes, grants are made again; what was used is what it was, also
+    for who asks after a restart.
+    """
+    metering = Service(fresh_nats, tmp_path / "metering")
+    finance = await fresh_nats.bus("finance", Role.FINANCE)
+    boot = await fresh_nats.bus("bootstrap", Role.BOOTSTRAP)
+    devices = {"n1": cards("n1", "BIG-80", 4)}
+    quick = {"QUINTAL_PLACER_SNAPSHOT_S": "1"}
+    try:
+        metering.start()
+        async with town(fresh_nats, tmp_path, devices=devices, **quick) as its:
+            first = (await its.place(request("first"))).lease
+            await its.ml.ask(subjects.RELEASE, placement.ReleaseAsk(lease=first))
+            await its.state_is(first, "ended")
+            held = await its.place(request("held", cards=2))
+            _, last = await boot.last("LEDGER")
+            before = await lease_quantities(finance, last)
+            metering.end()
 
-    async def body() -> None:
-        async with (
-            await fresh_nats.bus("bootstrap", Role.BOOTSTRAP) as boot,
-            await fresh_nats.bus("op", Role.OPERATOR) as operator,
-            await fresh_nats.bus("metering", Role.METERING_BACK) as metering,
-            await fresh_nats.bus("ml", Role.TENANT) as ml,
-        ):
-            async with await fresh_nats.bus("catalog", Role.CATALOG_BACK) as catalog:
-                await write_catalog(catalog, small_catalog())
-            placer.start()
-
-            async def dry() -> str:
-                ask = placement.PlaceAsk(request_id="r", profile="train")
-                answer = await ml.request(subjects.DRY_RUN, ask, timeout_s=2)
-                refusal = getattr(answer, "refusal", None)
-                return str(refusal.code if refusal else answer)
+            for _ in range(40):
+                await its.operator.ask(subjects.SNAPSHOT, placement.SnapshotAsk(), timeout_s=5)
+            used = int((await boot.stream_info("LEDGER"))["state"]["bytes"])
+            await shrink(boot, used * 122 // 100)
 
             async def says(code: str) -> bool:
-                try:
-                    return await dry() == code
-                except Exception:
-                    return False
+                told = await its.ml.ask(subjects.DRY_RUN, request("dry"))
+                return (told.refusal.code if told.refusal else told.verdict) == code
 
-            await until(lambda: says("never_fits"), within_s=20)
-            for _ in range(40):
-                await operator.request(subjects.SNAPSHOT, placement.SnapshotAsk(), timeout_s=5)
-            used = int((await boot.stream_info("LEDGER"))["state"]["bytes"])
-            await shrink(boot, used * 110 // 100)
             await until(lambda: says("ledger_full"), within_s=20)
-            first, last = await boot.last("LEDGER")
-            assert first == 1
+            refused = await its.place(request("second"))
+            assert isinstance(refused, Refusal)
+            assert (refused.code, refused.owner) == ("ledger_full", "infrastructure")
+            renewal = placement.RenewAsk(lease=held.lease)
+            assert (await its.ml.ask(subjects.RENEW, renewal)).state == "bound"
+            await its.ml.ask(subjects.RELEASE, placement.ReleaseAsk(lease=held.lease))
+            await its.state_is(held.lease, "ended")
+            assert (await boot.last("LEDGER"))[0] == 1, "nothing goes without metering"
+            _, last = await boot.last("LEDGER")
+            whole = await its.audited()
+
+            metering.start()
 
             async def purged() -> bool:
-                message = placement.Position(reader="metering", sequence=last)
-                await metering.publish(subjects.POSITION, message, reader="metering")
                 return (await boot.last("LEDGER"))[0] > 1
 
-            await until(purged, within_s=30)
-            await until(lambda: says("never_fits"), within_s=20)
+            await until(purged, within_s=40)
+            await until(lambda: says("placed"), within_s=20)
+            assert (await its.place(request("third"))).state == "bound"
+
+            due = {name: quantity(whole, name) for name in (first, held.lease)}
+            assert before[first] == due[first]
+            after = await lease_quantities(finance, last)
+            assert {name: after[name] for name in due} == due
+            metering.end()
+            metering.start()
+            again = await lease_quantities(finance, last)
+            assert {name: again[name] for name in due} == due
+            placer = its.placers[0]
             placer.kill()
             placer.start()
-            await until(lambda: says("never_fits"), within_s=20)
-
-    try:
-        asyncio.run(body())
-    except BaseException:
-        log = tmp_path / "placer-1" / "log"
-        print(log.read_text()[-4000:] if log.exists() else "")
-        raise
+            assert (await its.place(request("third"))).state == "bound"
     finally:
-        placer.kill()
+        metering.end()
+        await finance.close()
+        await boot.close()

@@ -574,6 +574,8 @@ class PlacerState:
 
     def _stir(self, node: Node) -> None:
         """Whoever waits for what this node has may look again."""
+        if not len(self.line):
+            return
         self.stir.models.update([device.model or "" for device in node.devices.values()])
 
     def _count(self, lease: Lease, how: Callable[[Holding], None]) -> None:
