@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from quintal.contracts import ledger, placement, subjects
-from quintal.contracts.message import Refusal
+from quintal.contracts.message import Reason, Refusal
 from quintal.contracts.subjects import Role
+from quintal_placer import explaining
 from quintal_placer.engine.line import Line
 from tests.placer.site import AT_MS, Site, asked, inventory, models, only, quota
 from tests.placer.town import town
@@ -147,6 +148,38 @@ def test_the_cpu_that_is_held_beside_the_cards_counts_too() -> None:
     site.granted(cards=7, accelerator=only("a-80"), ttl_ms=30_000)
     assert estimates_of(site, cards=1, node={"cpu_milli": 10_000}) == 90_000
     assert estimates_of(site, cards=1) == 30_000
+
+
+# --- priority is a turn, and no claim -----------------------------------------------------------
+
+
+def why_not(site: Site, **more: Any) -> Reason:
+    """What is said of preemption to one who asked with a priority and was refused."""
+    ask = asked(99, accelerator=only("a-80"), priority="high", **more)
+    assert isinstance(site.desk.decide("bio", ask), Refusal)
+    kept = site.desk.explanations.newest("bio", ask.request_id)
+    told = explaining.found(site.state, site.desk.explanations, "bio", ask.request_id)
+    assert told is not None
+    whole = explaining.with_holders(site.state, site.desk.market, "bio", kept, told)
+    return whole.reasons[-1]
+
+
+def test_case_d06_who_has_priority_is_told_why_no_lease_is_ended_for_it() -> None:
+    """How many devices victims hold, and whether they would suffice; none is ended here."""
+    site = a_site()
+    site.granted(cards=2, accelerator=only("a-80"))
+    site.granted(cards=2, accelerator=only("a-80"), priority="high")
+    enough = why_not(site, cards=2)
+    assert (enough.code, enough.count) == ("not_enabled", 2)
+    assert "would do, and is not enabled" in enough.message
+    short = why_not(site, cards=4)
+    assert short.count == 2
+    assert "would not do: 1 of its 1 nodes would still be missing" in short.message
+    equals = a_site()
+    equals.granted(cards=4, accelerator=only("a-80"), priority="high")
+    none = why_not(equals, cards=1)
+    assert none.count == 0
+    assert "no victim" in none.message
 
 
 # --- the verb -----------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from quintal.contracts import ledger, placement
 from quintal.contracts.message import Refusal
 from quintal.contracts.placement import PlaceAsk
 from quintal.units import PARTS
-from quintal_placer import asking, redaction, views
+from quintal_placer import asking, redaction, victims, views
 from quintal_placer.asking import Market, Terms
 from quintal_placer.engine.asks import Ask
 from quintal_placer.engine.pieces import Piece
@@ -200,7 +200,10 @@ def with_holders(
     if isinstance(translated, Refusal):
         return told
     held = holders(state, translated[0])
-    return told.model_copy(update={"details": {**told.details, redaction.HELD_BY: held}})
+    update: dict[str, object] = {"details": {**told.details, redaction.HELD_BY: held}}
+    if asked.priority is not None:
+        update["reasons"] = (*told.reasons, victims.reason(state, translated[0], asked.priority))
+    return told.model_copy(update=update)
 
 
 def holders(state: PlacerState, ask: Ask) -> dict[str, int]:

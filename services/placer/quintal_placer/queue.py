@@ -71,8 +71,7 @@ class Queue:
     def work(self, tries: int = TRIES_MAX) -> None:
         """Grant whom what has changed helps, in order."""
         if not len(self._state.line):
-            self._state.stir.take()
-            return
+            return  # who enters it was refused a moment before, and is stirred by what follows
         if self._desk.ledger_full or self._desk.writer.full:
             return
         self._notice_the_time()

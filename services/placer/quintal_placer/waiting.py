@@ -60,7 +60,7 @@ class Waiting:
         """
         while True:
             outcome = placing.decide(self._state.fleet, self._state.quotas, ask)
-            if turn is None or not len(self._state.line) or not isinstance(outcome, Chosen):
+            if turn is None or not isinstance(outcome, Chosen):
                 return ask, outcome
             taken = self._taken(ask, outcome, market, turn)
             if not taken:
