@@ -28,7 +28,7 @@ def reason(state: PlacerState, ask: Ask, priority: str) -> Reason:
         for node in state.fleet.nodes.values()
         for device in node.devices.values()
     )
-    most = max(_nodes(state, ask, option, lower) - option.nodes for option in ask.options)
+    missing, nodes = min((o.nodes - _nodes(state, ask, o, lower), o.nodes) for o in ask.options)
     if not held:
         message = "nothing that would do is held by leases of lower priority: there is no victim"
     elif missing <= 0:
