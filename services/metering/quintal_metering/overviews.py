@@ -51,12 +51,11 @@ FROM (
         ) GROUP BY at, model
     ) AS cells INNER JOIN rated ON cells.model = rated.model
     UNION ALL
-    SELECT intDiv(from_ms, {stretch_ms:Int64}) AS at, workload_class, toInt256(0), toInt256(0),
+    SELECT intDiv(hour_ms, {stretch_ms:Int64}) AS at, workload_class, toInt256(0), toInt256(0),
         toInt256(0), sum(toInt256(quantity)), toInt256(0), toInt256(0)
-    FROM (
-        SELECT * FROM slices
-        WHERE from_ms >= {from_ms:Int64} AND from_ms < {to_ms:Int64} LIMIT 1 BY id
-    ) GROUP BY at, workload_class
+    FROM usage_hours FINAL
+    WHERE hour_ms >= {from_ms:Int64} AND hour_ms < {to_ms:Int64}
+    GROUP BY at, workload_class
     UNION ALL
     SELECT at, rated.workload_class, toInt256(0), toInt256(0), toInt256(0), toInt256(0),
         toInt256(round(1000000 * covered)) * rated.rating_micro,
@@ -93,10 +92,9 @@ FROM (
     SELECT any(vendor) AS vendor, model, workload_class, sum(toInt256(quantity)) AS quantity_sum,
         sum(toInt256(part_ms)) AS part_ms_sum, sum(toDecimal256(cost, 9)) AS cost_sum,
         max(currency) AS currency_any
-    FROM (
-        SELECT * FROM slices
-        WHERE from_ms >= {from_ms:Int64} AND from_ms < {to_ms:Int64} LIMIT 1 BY id
-    ) GROUP BY model, workload_class
+    FROM usage_hours FINAL
+    WHERE hour_ms >= {from_ms:Int64} AND hour_ms < {to_ms:Int64}
+    GROUP BY model, workload_class
 ) AS s
 LEFT JOIN (
     SELECT model, sum(p.total) AS total, sum(p.leased) AS leased,
