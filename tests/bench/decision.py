@@ -30,13 +30,11 @@ from quintal.contracts import subjects
 from quintal.contracts.documents import Catalog
 from quintal.settings import Access
 from quintal_placer import facts
-from quintal_placer.app import table
 from quintal_placer.handlers import Handlers
 from quintal_placer.lead import Placer, _settle
 from quintal_placer.ledger import LedgerWriter
 from quintal_placer.limits import TenantLimits
 from quintal_placer.promises import Promises
-from quintal_placer.reading import ReadHandlers
 from quintal_placer.settings import Settings
 from tests.bench import world
 
@@ -121,8 +119,11 @@ class Alone:
             asyncio.create_task(placer.announcer.run()),
         ]
         limits = TenantLimits(placer.settings.rate_per_s, placer.settings.in_flight_max)
-        for request, handler in table(Handlers(placer, limits), ReadHandlers(placer, limits)):
-            await self.bus.serve(request, handler, bytes_max=65_536)  # type: ignore[arg-type]
+        handlers = Handlers(placer, limits)
+        for request, act in (
+            (subjects.PLACE, handlers.place), (subjects.RELEASE, handlers.release),
+        ):  # fmt: skip
+            await self.bus.serve(request, act, bytes_max=65_536)  # type: ignore[arg-type]
         _settle()
 
     def close(self) -> None:

@@ -16,6 +16,8 @@ import uvloop
 from nats.aio.msg import Msg
 
 SUBJECT = "bench.echo"
+PLAIN_SUBJECT = "bench.plain"
+"""An echo that nothing is written for."""
 STREAM_SUBJECT = "bench.ledger"
 GROUP_MAX = 256
 
@@ -32,7 +34,11 @@ async def main() -> None:
         pending.append(msg)
         wake.set()
 
+    async def echo(msg: Msg) -> None:
+        await client.publish(msg.reply, msg.data)
+
     await client.subscribe(SUBJECT, cb=hear)
+    await client.subscribe(PLAIN_SUBJECT, cb=echo)
     sequence = 0
     print("ready", flush=True)
     while True:

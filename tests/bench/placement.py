@@ -42,6 +42,8 @@ def placer_cpu_s(world: World) -> float:
 class Load:
     """Requests and what they hold."""
 
+    bind = "none"
+
     def __init__(self, world: World, seed: int) -> None:
         self.world = world
         self.asks = requests(seed)
@@ -52,7 +54,8 @@ class Load:
     async def one(self) -> float:
         """Seconds that one request took."""
         number, ask = next(self.asks)
-        tenant, data = TENANTS[number % len(TENANTS)], json.dumps(ask).encode()
+        tenant = TENANTS[number % len(TENANTS)]
+        data = json.dumps({**ask, "bind": self.bind}).encode()
         begin = time.perf_counter()
         answer = await self.world.asker.place(tenant, data)
         took = time.perf_counter() - begin

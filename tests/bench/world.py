@@ -185,8 +185,10 @@ class Asker:
 class World:
     """Two servers, the floor on one, the placer on the other. Use `async with`."""
 
-    def __init__(self, directory: Path, nodes: int) -> None:
+    def __init__(self, directory: Path, nodes: int, *, hands: bool = False) -> None:
         self.nodes = nodes
+        self._with_hands = hands
+        self._hands: subprocess.Popen[bytes] | None = None
         self.server = NatsServer(directory / "product")
         self.floor_server = NatsServer(directory / "floor")
         self.directory = directory
@@ -231,6 +233,18 @@ class World:
                 if number % 500 == 499:
                     await bus.flush(30)
             await bus.flush(30)
+        if self._with_hands:
+            env = {
+                **os.environ,
+                "BENCH_URL": self.server.url,
+                "BENCH_CREDENTIALS": str(unbounded(self.server, "hands")),
+                "BENCH_BEATS": str(self.nodes),
+            }
+            self._hands = subprocess.Popen(
+                [sys.executable, "-m", "tests.bench.hands"], env=env, stdout=subprocess.PIPE
+            )
+            assert self._hands.stdout is not None
+            await asyncio.to_thread(self._hands.stdout.readline)
         self.placer = self.process(1)
         self.placer.start()
         self.asker = await Asker.connect(self.server)
@@ -242,9 +256,10 @@ class World:
     def process(self, number: int) -> PlacerProcess:
         """A placer with the settings of production; its nodes do not beat, so silence is long."""
         day = str(86_400_000)
+        silent = {"QUINTAL_PLACER_SUSPECT_MS": day, "QUINTAL_PLACER_LOST_MS": day}
         placer = PlacerProcess(
             self.server, number, self.directory / "placer", QUINTAL_LOG="WARNING",
-            QUINTAL_PLACER_SUSPECT_MS=day, QUINTAL_PLACER_LOST_MS=day,
+            **({} if self._with_hands else silent),
         )  # fmt: skip
         self.placers.append(placer)
         return placer
@@ -263,12 +278,27 @@ class World:
             await asyncio.sleep(0.2)
         raise AssertionError(self.placer.log()[-3000:])
 
+    async def until_follows(self, placer: PlacerProcess, within_s: float = 120.0) -> None:
+        """Until a standby says that it has read the ledger."""
+        heard = asyncio.Event()
+
+        async def hear(msg: Msg) -> None:
+            if json.loads(msg.data)["sequence"] > 0:
+                heard.set()
+
+        subject = subjects.POSITION.subject(reader=placer.name)
+        subscription = await self.asker.client.subscribe(subject, cb=hear)
+        async with asyncio.timeout(within_s):
+            await heard.wait()
+        await subscription.unsubscribe()
+
     async def __aexit__(self, *_: object) -> None:
         for placer in self.placers:
             placer.kill()
-        if self._floor is not None:
-            self._floor.kill()
-            self._floor.wait()
+        for process in (self._floor, self._hands):
+            if process is not None:
+                process.kill()
+                process.wait()
         for asker in self.askers:
             await asker.client.close()
         self.server.kill()
