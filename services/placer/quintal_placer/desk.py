@@ -25,7 +25,7 @@ from quintal_placer.engine.asks import Ask
 from quintal_placer.engine.line import Turn
 from quintal_placer.engine.pieces import Piece, device_micro
 from quintal_placer.engine.placing import Chosen, NothingNow
-from quintal_placer.engine.why import Cause, Why, barred, why
+from quintal_placer.engine.why import Cause, barred, why
 from quintal_placer.explaining import Decided, Explanations, Kept
 from quintal_placer.ledger import LedgerWriter
 from quintal_placer.settings import Settings
@@ -38,7 +38,7 @@ from quintal_placer.waiting import Waiting
 Answer = TypeVar("Answer", bound=Message)
 """Answers that name the ledger's sequence that they reflect."""
 
-WHYS_MAX: Final = 1_000
+BARRED_MAX: Final = 1_000
 
 
 class Desk:
@@ -64,9 +64,10 @@ class Desk:
         self.ledger_full = False
         self.without_inventory: Callable[[], Sequence[str]] = tuple
         """Nodes that are heard and have not said what they have."""
-        self._whys: dict[tuple[Ask, str], Why] = {}
-        self._whys_at = -1
-        self._lasting: dict[tuple[Ask, str], Why] = {}
+        self._barred: dict[object, Refusal] = {}
+        """What of the fleet bars a shape of requests."""
+        self._barred_at = -1
+        self._lasting: dict[object, Refusal] = {}
         """Those that no lease's end could change."""
         self._lasting_at = -1
 
@@ -202,14 +203,14 @@ class Desk:
                 at_ms=self.writer.now_ms(),
             )
         if outcome.excess is None:
-            told = views.refusal(self._why(ask))
+            told = self._told(ask)
             missing = self.without_inventory()
             unknown = self._no_such_nodes(ask, missing)
             if unknown:
                 return told.model_copy(update={"message": unknown})
             return views.with_missing(told, missing)
         refusal = views.over_quota(outcome.excess)
-        told = views.refusal(self._why(ask, refusal.code))
+        told = self._told(ask, refusal.code)
         return refusal.model_copy(update={"reasons": told.reasons})
 
     def _no_such_nodes(self, ask: Ask, missing: Sequence[str]) -> str:
@@ -242,24 +243,26 @@ class Desk:
             owner=Owner.CATALOG,
         )
 
-    def _why(self, ask: Ask, barred: str = "") -> Why:
-        """The fleet taken apart: costly, and the same until the fleet changes.
+    def _told(self, ask: Ask, barred: str = "") -> Refusal:
+        """What of the fleet bars it: costly to find, and the same until the fleet changes.
 
         What nobody's release could mend stays the same until the fleet's own state does: a flood
-        of what can never fit costs one look.
+        of what can never fit costs one look, and every refusal after it is the same one again.
         """
         fleet = self.state.fleet
-        if self._whys_at != fleet.version or len(self._whys) >= WHYS_MAX:
-            self._whys.clear()
-            self._whys_at = fleet.version
-        if self._lasting_at != fleet.structure or len(self._lasting) >= WHYS_MAX:
+        if self._barred_at != fleet.version or len(self._barred) >= BARRED_MAX:
+            self._barred.clear()
+            self._barred_at = fleet.version
+        if self._lasting_at != fleet.structure or len(self._lasting) >= BARRED_MAX:
             self._lasting.clear()
             self._lasting_at = fleet.structure
-        key = (replace(ask, tenant="", micro_max=None), barred)
-        known = self._whys.get(key) or self._lasting.get(key)
+        shape = ask.shape or replace(ask, tenant="", micro_max=None, avoid=frozenset())
+        key = (shape, ask.avoid, barred)
+        known = self._barred.get(key) or self._lasting.get(key)
         if known is None:
-            known = self._whys[key] = why(fleet, ask, barred)
-            if known.lasting:
+            found = why(fleet, ask, barred)
+            known = self._barred[key] = views.refusal(found)
+            if found.lasting:
                 self._lasting[key] = known
         return known
 

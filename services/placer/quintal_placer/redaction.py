@@ -122,6 +122,8 @@ def _reason(its: Eyes, reason: Reason) -> Reason:
     """
     if reason.pool and reason.pool not in its.closed_pools:
         return reason
+    if not reason.pool and not reason.names:
+        return reason
     return reason.model_copy(update={"pool": "", "names": ()})
 
 

@@ -44,8 +44,8 @@ class Watch:
         self._agents = hands
         self._promises: Promises | None = None
         self._writer: LedgerWriter | None = None
-        self._heard: dict[str, int] = {}
-        """Node -> ledger time of its last heartbeat, for nodes with or without an inventory."""
+        self._strangers: set[str] = set()
+        """Nodes that were heard before their inventory was known."""
         self._steady: dict[str, int] = {}
         """Lost node -> since when it is heard again."""
         self._sets: dict[str, float] = {}
@@ -151,9 +151,10 @@ class Watch:
         assert self._writer is not None
         assert self._promises is not None
         now_ms = self._writer.now_ms()
-        self._heard[beat.node] = now_ms
         self.skew_ms[beat.node] = beat.at_ms - now_ms
         node = self._state.fleet.nodes.get(beat.node)
+        if node is None:
+            self._strangers.add(beat.node)
         if node is None or self._state.retired.get(beat.node) == beat.boot_id:
             return
         if beat.boot_id in self._before.get(beat.node, ()):
@@ -269,7 +270,8 @@ class Watch:
     @property
     def without_inventory(self) -> list[str]:
         """Nodes whose heartbeat is heard, but of whom no inventory is known."""
-        return sorted(set(self._heard) - set(self._state.fleet.nodes) - set(self._state.retired))
+        self._strangers -= self._state.fleet.nodes.keys()
+        return sorted(self._strangers - self._state.retired.keys())
 
     async def after_outage(self) -> None:
         """The connection is back: pardon, and read what was missed."""
