@@ -197,12 +197,18 @@ class Placer:
                     await self._catch_up()
                     await self._maybe_snapshot()
                 await self._say_position()
+                await self._ahead()
         except BusUnavailable as exc:
             log.warning("following the ledger: %s", exc)
             self._heard_beat_s = self._clock.monotonic_s()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), HOUSEKEEPING_S)
         return False
+
+    async def _ahead(self) -> None:
+        """Do of a takeover what can be done before it: nobody is answered until it is over."""
+        await self.watch.ahead()
+        _ = self.state.fleet.structure
 
     def _nobody_leads(self) -> bool:
         """No beat for a while. Looked at again after a read, which may have waited for long."""

@@ -19,6 +19,7 @@ from quintal.errors import BusUnavailable
 from quintal_placer import agents, facts
 from quintal_placer.agents import Agents
 from quintal_placer.engine.leases import State
+from quintal_placer.inventories import Inventories
 from quintal_placer.ledger import LedgerWriter
 from quintal_placer.limits import AgentLimits
 from quintal_placer.promises import Promises
@@ -42,6 +43,7 @@ class Watch:
         self._bus = bus
         self._state = state
         self._agents = hands
+        self._inventories = Inventories(bus)
         self._promises: Promises | None = None
         self._writer: LedgerWriter | None = None
         self._strangers: set[str] = set()
@@ -86,6 +88,14 @@ class Watch:
             log.warning("%s floods its %s subject: what is too much is dropped", node, sort)
         return False
 
+    async def ahead(self) -> None:
+        """While another leads: take in what nodes say, so that a takeover need not.
+
+        Raises BusUnavailable.
+        """
+        for inventory in await self._inventories.ahead(self._state):
+            self._said[inventory.node] = (inventory.boot_id, inventory.sequence)
+
     async def lead(self, promises: Promises, writer: LedgerWriter) -> None:
         """From here on this placer leads: count silence anew, then read what every node has."""
         self._writer = writer
@@ -95,16 +105,13 @@ class Watch:
         await self.read_fleet()
 
     async def read_fleet(self) -> None:
-        """The newest inventory of every node, from the stream. Raises BusUnavailable."""
+        """What every node said last, from the stream, as far as it is not known to be settled.
+
+        Raises BusUnavailable.
+        """
         assert self._writer is not None
-        async for stored in self._bus.read_all("INVENTORY"):
-            try:
-                inventory = subjects.INVENTORY.message.validate_json(stored.data)
-            except ValueError as exc:
-                log.warning("%s breaks its contract: %s", stored.subject, exc)
-                continue
-            if stored.subject == subjects.INVENTORY.subject(node=inventory.node):
-                self._note(inventory)
+        async for inventory in self._inventories.unsettled():
+            self._note(inventory)
 
     def pardon(self) -> None:
         """Nobody was silent while we could not hear."""
