@@ -11,7 +11,7 @@ from quintal.contracts.message import Refusal
 from quintal_placer.adoption import adoption_record
 from tests.laws.audit import check_state, restored
 from tests.placer.cut import card, documents, fleet, partition, share, site
-from tests.placer.site import Site, inventory, only
+from tests.placer.site import Site, asked, inventory, only
 from tests.placer.world import GIB, cards
 
 
@@ -256,6 +256,17 @@ def test_case_e09_half_pairs_are_no_pair_and_nothing_is_granted() -> None:
     assert refused.verdict == "not_now"
     assert place.state.on_node == {}
     assert {d.index for d in place.granted(cards=2, accelerator=only("cut-80")).devices} == {0, 1}
+
+
+def test_half_a_pair_is_not_asked_for_and_a_refused_half_takes_its_other_with_it() -> None:
+    place = site(*(card("n1", i) for i in range(4)), together=2)
+    refused = place.refused(cards=3, accelerator=only("cut-80"))
+    assert refused.code == "invalid_request"
+    assert "the nearest to 3 is 2 or 4" in refused.message
+    avoid = frozenset({("n1", "GPU-n1-1")})
+    ask = asked(1, cards=2, accelerator=only("cut-80"))
+    _, _, chosen = place.desk.decide("ml", ask, avoid)
+    assert [d.index for d in chosen.picks[0].devices] == [2, 3]
 
 
 def test_a_mode_that_is_the_whole_card_is_no_cut() -> None:

@@ -147,7 +147,7 @@ class Market:
                 key = (name, workload_class, precision, tenant, cut.partition)
                 offer = self._offer(key)
                 if offer is not None and cut.share is not None:
-                    offer = replace(offer, legal_counts=())
+                    offer = replace(offer, legal_counts=(), together=1)
             if offer is None:
                 excluded.append((name, missing or f"unrated in {workload_class}"))
             else:
@@ -214,6 +214,7 @@ class Market:
             price_nano=self._price(name, rating.micro, workload_class, tenant),
             milliwatts=self._milliwatts(name, workload_class),
             legal_counts=spec.legal_counts,
+            together=spec.together,
         )
 
     def _milliwatts(self, model: str, workload_class: str) -> int | None:
@@ -562,7 +563,9 @@ def _group(
     cards, nodes = counts
     offers, excluded, illegal = market.offers(needs, *what)
     cut = cut_need(needs)
-    if cut.shape or any(o.legal_counts and cards not in o.legal_counts for o in offers):
+    if cut.shape or any(
+        (o.legal_counts and cards not in o.legal_counts) or cards % o.together for o in offers
+    ):
         models = market.catalog.models
         told = {
             offer.model: why

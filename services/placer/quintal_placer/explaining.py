@@ -207,17 +207,15 @@ def with_holders(
 
 
 def holders(state: PlacerState, ask: Ask) -> dict[str, int]:
-    """Tenant -> devices that it holds of the models that would do, in pools that are open."""
+    """Tenant -> devices of the models that would do that it holds, in part or whole, where open."""
     models = {offer.model for option in ask.options for offer in option.offers}
     counts: dict[str, int] = {}
     for node in state.fleet.nodes.values():
         for device in node.devices.values():
-            if device.holder is None or device.model not in models:
+            if device.model not in models or device.pool in ask.closed_pools:
                 continue
-            if device.pool in ask.closed_pools:
-                continue
-            whose = state.leases[device.holder].tenant
-            counts[whose] = counts.get(whose, 0) + 1
+            for whose in {state.leases[lease].tenant for lease in device.holders}:
+                counts[whose] = counts.get(whose, 0) + 1
     return dict(sorted(counts.items()))
 
 

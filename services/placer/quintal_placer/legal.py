@@ -52,6 +52,13 @@ def illegal_count(
         return f"{name}: no shape {need.shape}{told}"
     if need.shape and chips(need.shape) != cards * nodes:
         return f"{name}: {need.shape} is {chips(need.shape)} cards, {cards} x {nodes} are asked"
+    if cards % spec.together:
+        whole = cards - cards % spec.together
+        near = " or ".join(str(count) for count in (whole, whole + spec.together) if count)
+        return (
+            f"{name}: {spec.together} devices are one card, and are not given apart; the nearest "
+            f"to {cards} is {near}"
+        )
     if spec.legal_counts and cards not in spec.legal_counts:
         below = [n for n in spec.legal_counts if n < cards][-1:]
         above = [n for n in spec.legal_counts if n > cards][:1]

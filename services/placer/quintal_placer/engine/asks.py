@@ -33,6 +33,8 @@ class Offer:
     """Of a device, that one of what is offered holds; a share's depend on the device."""
     charged: int = PARTS
     """Parts that the rating is taken with, of one of what is offered."""
+    together: int = 1
+    """So many devices are one card: an asker takes whole ones."""
     most: int = 0
     """Of a partition: into how many of it one device can be cut."""
 

@@ -16,8 +16,9 @@ from typing import Final, NamedTuple
 from quintal_placer.engine import lay
 from quintal_placer.engine.asks import Arrangement, Ask, Option
 from quintal_placer.engine.buckets import Buckets
+from quintal_placer.engine.devices import Device, Node, Shelf, in_whole_sets
 from quintal_placer.engine.domains import Sort, sizes
-from quintal_placer.engine.fleet import Device, Fleet, Node, Shelf
+from quintal_placer.engine.fleet import Fleet
 from quintal_placer.engine.rooms import covers
 
 Fits = Callable[[Node], bool]
@@ -164,7 +165,7 @@ def _seat(search: _Search, kept: set[str], where: tuple[str, Kind], cards: int) 
 
 def _free(search: _Search, shelf: Shelf, node: Node) -> list[Device]:
     free = search.fleet.free_devices(node, shelf.model, shelf.pool)
-    return [device for device in free if device.key not in search.ask.avoid]
+    return in_whole_sets([device for device in free if device.key not in search.ask.avoid])
 
 
 # --- what it cost ---------------------------------------------------------------------------------

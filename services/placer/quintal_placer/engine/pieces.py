@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from quintal_placer.engine.asks import PARTS, Ask, Group, Offer, Option
-from quintal_placer.engine.devices import Device, Node, Partition
+from quintal_placer.engine.devices import Device, Node, Partition, in_whole_sets
 from quintal_placer.engine.fleet import Fleet
 from quintal_placer.engine.lay import take
 
@@ -66,11 +66,12 @@ def of_group(
     node, pool = where
     if group.partition:
         return _partitions(ask, group, offer, where, taken)
-    whole = [
-        device
-        for device in fleet.free_devices(node, offer.model, pool)
-        if device.key not in ask.avoid and device.uuid not in taken
-    ]
+    free = fleet.free_devices(node, offer.model, pool)
+    whole = in_whole_sets(
+        [device for device in free if device.key not in ask.avoid and device.uuid not in taken]
+        if ask.avoid or taken
+        else free
+    )
     if group.share is None:
         if node.lay.islands is not None and len(whole) > group.cards:
             # Whoever asks for no island still leaves whole ones to those who do.
