@@ -22,6 +22,7 @@ from quintal_metering.reports import Window
 HERE = Path(__file__).parent
 PLUGIN = "grafana-clickhouse-datasource"
 SOURCE = {"type": PLUGIN, "uid": "${datasource}"}
+METRICS = {"type": "prometheus", "uid": "${metrics}"}
 ALERT_SOURCE = "quintal"
 WINDOW = Window(0, 1)
 
@@ -128,6 +129,20 @@ class Panel:
 
 
 @dataclass
+class Gauge(Panel):
+    """One panel over a placer's own metrics, which Prometheus has; `by` is the lines' legend."""
+
+    def build(self, number: int, x: int, y: int) -> dict[str, Any]:
+        """Grafana's dict."""
+        built = super().build(number, x, y)
+        target = {
+            "refId": "A", "datasource": METRICS, "expr": self.text, "legendFormat": self.by,
+            "editorMode": "code", "range": True,
+        }  # fmt: skip
+        return {**built, "datasource": METRICS, "transformations": [], "targets": [target]}
+
+
+@dataclass
 class Board:
     """One dashboard."""
 
@@ -137,6 +152,8 @@ class Board:
     panels: list[Panel]
     variables: tuple[str, ...] = ()
     span: str = "now-7d"
+    metrics: bool = False
+    """Whether its data source is Prometheus, and not metering's store."""
 
     def build(self) -> dict[str, Any]:
         """Grafana's dict, panels laid out row by row."""
@@ -158,7 +175,12 @@ class Board:
             "editable": True,
             "refresh": "1m",
             "time": {"from": self.span, "to": "now"},
-            "templating": {"list": [_source(), *(_variable(name) for name in self.variables)]},
+            "templating": {
+                "list": [
+                    _metrics() if self.metrics else _source(),
+                    *(_variable(name) for name in self.variables),
+                ]
+            },
             "links": [
                 {
                     "title": "Quintal", "type": "dashboards", "tags": ["quintal"],
@@ -176,6 +198,14 @@ def _source() -> dict[str, Any]:
         "name": "datasource", "label": "Data source", "type": "datasource", "query": PLUGIN,
         "hide": 0, "refresh": 1, "multi": False, "includeAll": False,
         "description": "Metering's store: a ClickHouse server, or metering's own endpoint.",
+    }  # fmt: skip
+
+
+def _metrics() -> dict[str, Any]:
+    return {
+        "name": "metrics", "label": "Prometheus", "type": "datasource", "query": "prometheus",
+        "hide": 0, "refresh": 1, "multi": False, "includeAll": False,
+        "description": "A Prometheus that scrapes the placers (QUINTAL_PLACER_METRICS).",
     }  # fmt: skip
 
 
@@ -386,6 +416,27 @@ class Alert:
         }  # fmt: skip
 
 
+def metric_boards() -> list[Board]:
+    """Those over the placers' own metrics. A standby has no such numbers: the leader's count."""
+    of = 'quintal_placer_{}_cards{{pool=~".+"}}'
+    free, usable, stranded = (
+        f"max by (pool, model) ({of.format(name)})" for name in ("free", "usable", "stranded")
+    )
+    return [
+        Board("packing", "Packing", "What still fits, and what of the free cards is fragmented.", [
+            Gauge("What still fits", "Leases of each profile, at its least counts, by cards, CPU "
+                  "and memory. 0 is a profile that waits for somebody to leave.",
+                  "max by (profile, pool) (quintal_placer_profile_fits)", "short",
+                  by="{{profile}} in {{pool}}", width=24),
+            Gauge("Fragmented", "Free cards that a request for cards like those of late could not "
+                  "use, on the mean.", f"{free} - {usable}", "short",
+                  by="{{model}} in {{pool}}", stacked=True),
+            Gauge("Stranded", "Free cards beside which too little CPU or memory is left.",
+                  stranded, "short", by="{{model}} in {{pool}}", stacked=True),
+        ], span="now-24h", metrics=True),
+    ]  # fmt: skip
+
+
 def alerts() -> list[Alert]:
     """Those that the store alone can tell; the others are Prometheus's (`deploy/prometheus`)."""
 
@@ -415,7 +466,7 @@ def written() -> dict[Path, str]:
     """Every file that is made here, with its text."""
     made = {
         HERE / "dashboards" / f"{board.uid}.json": json.dumps(board.build(), indent=1) + "\n"
-        for board in boards()
+        for board in (*boards(), *metric_boards())
     }
     group = {
         "orgId": 1, "name": "quintal", "folder": "Quintal", "interval": "1m",

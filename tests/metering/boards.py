@@ -38,10 +38,11 @@ SHOWN = 3
 
 
 def panels() -> Iterator[tuple[str, dict[str, Any]]]:
-    """(board, panel), in the order of the boards."""
+    """(board, panel) of those over metering's store, in the order of the boards."""
     for path in BOARDS:
         for panel in json.loads(path.read_text())["panels"]:
-            yield path.stem, panel
+            if panel["datasource"]["uid"] == "${datasource}":
+                yield path.stem, panel
 
 
 def variables() -> Iterator[tuple[str, dict[str, Any]]]:

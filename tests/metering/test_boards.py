@@ -292,19 +292,20 @@ def test_a_board_is_well_made(path: Path) -> None:
     assert len(ids) == len(set(ids))
     assert board["uid"].startswith("quintal-")
     names = {variable["name"] for variable in board["templating"]["list"]}
-    assert "datasource" in names
+    (source,) = names & {"datasource", "metrics"}  # metering's store, or Prometheus
     assert board["links"]
     for panel in board["panels"]:
         where = f"{path.stem}: {panel['title']}"
         assert panel["title"], where
         assert len(panel["description"]) > 20, where
         assert panel["fieldConfig"]["defaults"]["unit"], where
-        assert panel["datasource"]["uid"] == "${datasource}", where
+        assert panel["datasource"]["uid"] == f"${{{source}}}", where
         for target in panel["targets"]:
-            assert target["datasource"]["uid"] == "${datasource}", where
-            used = set(re.findall(r"\$\{(\w+):singlequote\}", target["rawSql"]))
+            assert target["datasource"]["uid"] == f"${{{source}}}", where
+            asked = target["rawSql" if source == "datasource" else "expr"]
+            used = set(re.findall(r"\$\{(\w+):singlequote\}", asked))
             assert used <= names | set(), f"{where} uses {used - names}, which the board lacks"
-            assert set(target["rawSql"]) <= set(string.printable), where
+            assert set(asked) <= set(string.printable), where
 
 
 def test_the_provisioning_files_read_as_yaml_and_name_the_plugin() -> None:

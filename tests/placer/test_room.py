@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from types import SimpleNamespace
 from typing import Any
 
 from quintal.contracts import placement
@@ -96,3 +98,24 @@ def test_round_by_round_the_same_is_known_without_a_long_pause() -> None:
     told = capacity(its)
     assert {row for rows in rooms.rows.values() for row in rows} == set(told.shapes)
     assert rooms.fragments == told.fragments
+
+
+def test_the_board_asks_for_metrics_that_a_leader_publishes() -> None:
+    from deploy.grafana import build
+    from quintal_placer.metrics import Families
+
+    its = site()
+    its.granted(profile="train", cards=1, accelerator=only("a-80"))
+    rooms = Rooms()
+    for _ in range(60):
+        rooms.step(its.state)
+    placer: Any = SimpleNamespace(rooms=rooms)
+    front: Any = None
+    told = {family.name: family.samples for family in Families(placer, front)._rooms()}
+    for board in build.metric_boards():
+        for panel in board.panels:
+            names = re.findall(r"quintal_placer_\w+", panel.text)
+            assert names
+            assert all(told[name] for name in names), panel.title
+    sample = told["quintal_placer_free_cards"][0]
+    assert set(sample.labels) == {"pool", "model"}
