@@ -207,11 +207,34 @@ class Auditor:
         request = lease.granted.request
         assert request is not None
         counts = Counter(device.node for device in lease.devices)
+        self._lies_as_it_must(lease)
+        if request.members:
+            wanted = sorted(m.cards for m in request.members for _ in range(m.nodes))
+            assert sorted(counts.values()) == wanted, f"law 5: {name} has {counts}"
+            return
         beside = sum(group.cards for group in request.groups)
         shapes = {(request.nodes or 1, (request.cards or 1) + beside)}
         shapes = {(each.nodes, each.cards) for each in request.alternatives} or shapes
         found = {(len(counts), count) for count in counts.values()}
         assert found <= shapes, f"law 5: {name} has {counts}"
+
+    def _lies_as_it_must(self, lease: Lease) -> None:
+        """What the request requires of topology, by what the nodes themselves said."""
+        assert lease.granted is not None
+        assert lease.granted.request is not None
+        need = lease.granted.request.topology
+        if need is None:
+            return
+        fabrics = set()
+        for name in lease.nodes:
+            told = self.state.facts[name].topology
+            its = {device.uuid for device in lease.devices if device.node == name}
+            if need.island == "required" and len(its) > 1:
+                islands = (told.islands if told else None) or ()
+                assert any(its <= set(island.devices) for island in islands), f"{its}: no island"
+            fabrics.update(f.domain for f in (told.fabrics if told else None) or ())
+        if need.domain == "required":
+            assert len(fabrics) == 1, f"{lease.lease} lies in {fabrics}"
 
 
 def check_state(state: PlacerState) -> None:

@@ -107,12 +107,23 @@ CATALOGS = {1: catalog(1, "6"), 2: catalog(2, "1.5"), 3: catalog(3, "6")}
 
 def fleet() -> dict[str, MemoryAgent]:
     cpu = nodes.RawDevice(uuid="CPU-n4", index=0, vendor="cpu", name="EPYC", cores=64)
+    one, two = cards("n1", "BIG-80", 4), cards("n2", "BIG-80", 2)
     return {
-        "n1": MemoryAgent("n1", cards("n1", "BIG-80", 4)),
-        "n2": MemoryAgent("n2", cards("n2", "BIG-80", 2), labels={"zone": "b"}),
+        "n1": MemoryAgent("n1", one, topology=lying(one[:2], one[2:])),
+        "n2": MemoryAgent("n2", two, topology=lying(two), labels={"zone": "b"}),
         "n3": MemoryAgent("n3", cards("n3", "MID-40", 3), cpu_milli=8_000),
         "n4": MemoryAgent("n4", (*cards("n4", "RED-192", 2, "amd"), cpu)),
     }
+
+
+def lying(*islands: tuple[nodes.RawDevice, ...]) -> nodes.Topology:
+    """These islands, in a fabric that both nodes are in."""
+    return nodes.Topology(
+        islands=tuple(
+            nodes.Island(kind="nvlink", devices=tuple(card.uuid for card in its)) for its in islands
+        ),
+        fabrics=(nodes.FabricDomain(kind="nvlink", domain="f1"),),
+    )
 
 
 class Replica:
@@ -479,6 +490,10 @@ class House:
                     found["partition"] += any(d.partition is not None for d in record.devices)
                     found["groups"] += bool(record.request and record.request.groups)
                     found["beside a share"] += len({d.parts for d in record.devices}) > 1
+                    asked = record.request
+                    found["arranged"] += asked is not None and asked.topology is not None
+                    found["members"] += asked is not None and bool(asked.members)
+                    found["repair"] += asked is not None and asked.repairs is not None
         found["deposed"] += self.deposed
         found["told"] += len(self.told)
         found["conflict"] += self.book.conflicts

@@ -120,6 +120,7 @@ class MemoryAgent:
     devices: tuple[nodes.RawDevice, ...]
     boot: int = 1
     labels: dict[str, str] = field(default_factory=dict)
+    topology: nodes.Topology | None = None
     cpu_milli: int = 64_000
     mood: Mood = "well"
     sequence: int = 0
@@ -156,6 +157,7 @@ class MemoryAgent:
             cpu_milli=self.cpu_milli,
             memory_bytes=2**39,
             labels=self.labels,
+            topology=self.topology,
         )
 
     def heartbeat(self) -> nodes.Heartbeat:

@@ -463,6 +463,33 @@ def test_law_5_a_gang_of_which_one_agent_refuses_holds_nothing(house: House) -> 
     assert all(device.holder is None for device in devices)
 
 
+def test_case_e04_a_gang_whose_node_boots_anew_is_repaired_before_who_came_meanwhile(
+    house: House,
+) -> None:
+    """Its other node is let go at once; nobody of equal priority gets it while n2 is away."""
+    gang = lease(house, "gang", cards=2, nodes=2, **BIG)
+    house.gone.add("n2")
+    house.agents["n2"].reboot()
+    house.report("n2")
+    house.agents["n2"].mood = "absent"
+    house.pass_time(8)
+    waits = {"wait": {"mode": "queue", "deadline_ms": 600_000}}
+    again = ask("again", cards=2, nodes=2, repairs=gang.lease, **BIG, **waits)
+    assert isinstance(answer(house, again), placement.Pending)
+    refused = answer(house, ask("newcomer", cards=3, **BIG), "bio")
+    assert isinstance(refused, Refusal)
+    assert "kept for a gang" in refused.message
+    assert house.auditor.state.queue, "it waits and holds nothing"
+    house.agents["n2"].mood = "well"
+    for _ in range(4):
+        house.heartbeat("n2")
+        house.pass_time(3)
+    found = house.auditor.state.by_request["ml", "again"]
+    whole = house.auditor.state.leases[found]
+    assert (whole.state, len(whole.nodes)) == (State.BOUND, 2)
+    assert house.auditor.state.broken == {}
+
+
 def test_a_gang_that_one_agent_refuses_is_placed_elsewhere_at_once(house: House) -> None:
     """It waits for nobody's acknowledgement where the rest of the fleet has room."""
     for name in ("n1", "n2", "n3"):

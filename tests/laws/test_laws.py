@@ -16,6 +16,7 @@ from hypothesis.stateful import (
     RuleBasedStateMachine,
     get_state_machine_test,
     invariant,
+    precondition,
     rule,
 )
 
@@ -82,6 +83,12 @@ asks = st.fixed_dictionaries(
     },
 )
 WAITS: dict[str, object] = {"wait": {"mode": "queue", "deadline_ms": 40_000}}
+ARRANGED: tuple[dict[str, object], ...] = (
+    {"topology": {"island": "required"}},
+    {"topology": {"island": "preferred", "domain": "required"}, **WAITS},
+    {"members": [{"cards": 2}, {"cards": 1}]},
+    {"members": [{"cards": 1}, {"cards": 2}], "topology": {"island": "preferred"}, **WAITS},
+)
 CPU = {"accelerator": {"kind": "cpu"}, "class": "train_llm", "profile": None}
 
 
@@ -106,6 +113,8 @@ class Histories(RuleBasedStateMachine):
 
     def _ask(self, name: str, more: dict[str, object], *, cpu: bool) -> placement.PlaceAsk:
         more = {"ttl_ms": 30_000, **more, **(CPU if cpu else {})}
+        if "members" in more:
+            more = {key: value for key, value in more.items() if key not in {"cards", "nodes"}}
         return placement.PlaceAsk.model_validate({"request_id": name, "profile": "train", **more})
 
     def _whom(self, at: int) -> Replica | None:
@@ -149,7 +158,10 @@ class Histories(RuleBasedStateMachine):
         tenant=tenants, first=st.integers(20, 60), cards=st.integers(1, 2), gang=st.integers(1, 2),
         count=st.integers(2, 4),
         how=st.sampled_from(
-            ({}, WAITS, {**WAITS, "priority": "high"}, *({"profile": p} for p in POLICIES))
+            (
+                {}, WAITS, {**WAITS, "priority": "high"}, *ARRANGED,
+                *({"profile": p} for p in POLICIES),
+            )
         ),
     )  # fmt: skip
     def requests_at_once(
@@ -162,6 +174,20 @@ class Histories(RuleBasedStateMachine):
             if replica is not None:
                 self.house.start(replica, self.house.place(replica, tenant, ask))
         self.house.loop.spin()
+
+    @precondition(lambda self: bool(self.house.auditor.state.broken))
+    @rule(number=st.integers(70, 90), pick=st.integers(0, 5), how=st.sampled_from(({}, WAITS)))
+    def repair(self, number: int, pick: int, how: dict[str, object]) -> None:
+        """Somebody asks for a gang again that lost a node."""
+        broken = list(self.house.auditor.state.broken.values())
+        lease = broken[pick % len(broken)]
+        assert lease.granted is not None
+        assert lease.granted.request is not None
+        request = lease.granted.request.model_dump(
+            exclude_defaults=True, exclude={"repairs", "wait"}, by_alias=True
+        )
+        again = {**request, **how, "request_id": f"r{number}", "repairs": lease.lease}
+        self._request(2, lease.tenant, placement.PlaceAsk.model_validate(again))
 
     @rule(at=whom, tenant=tenants, name=names)
     def repeat(self, at: int, tenant: str, name: str) -> None:
@@ -340,6 +366,7 @@ MUST_HAPPEN = (
     "epoch", "granted", "bound", "queued", "ended", "gang", "adopted", "over_by", "told",
     "ending released", "ending expired", "ending rebooted", "catalog_adopted", "cordon",
     "deposed", "conflict", "groups of several", "share", "partition", "groups", "device_changed",
+    "arranged", "members",
 )  # fmt: skip
 
 SETTINGS = settings(
