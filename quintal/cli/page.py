@@ -7,7 +7,7 @@ rounded numbers only where they are printed. No plot adds up units of different 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Context, Decimal
@@ -41,8 +41,12 @@ class Facts:
     made_at_ms: int
     span: tuple[int, int]
     stretch_ms: int
-    over_time: UsageSummary
-    """By stretch (`hour` or `day`) and tenant."""
+    tenants: UsageSummary
+    """Each tenant's whole span."""
+    over_time: Mapping[str, UsageSummary]
+    """By stretch (`hour` or `day`) of the `leading` tenants, in their order."""
+    together: UsageSummary | None
+    """By stretch of all tenants; none where all of them lead."""
     by_vendor: UsageSummary
     fleet: Report | None
     """None for a tenant: the whole fleet is not its to see."""
@@ -76,10 +80,10 @@ def _head(facts: Facts) -> str:
     start, end = facts.span
     text = (
         f"{instant(start)} to {instant(end)} UTC, as {escape(facts.asker)} may see it; "
-        f"known up to {instant(facts.over_time.watermark_ms)}, "
-        f"ledger sequence {facts.over_time.sequence}"
+        f"known up to {instant(facts.tenants.watermark_ms)}, "
+        f"ledger sequence {facts.tenants.sequence}"
     )
-    if facts.over_time.restated:
+    if facts.tenants.restated:
         text += ' <b class="flag">some of it was restated by adjustments</b>'
     return text
 
@@ -92,7 +96,7 @@ def _foot(facts: Facts) -> str:
 
 
 def _tiles(facts: Facts) -> str:
-    rows = facts.over_time.rows
+    rows = facts.tenants.rows
     costs: dict[str, Decimal] = defaultdict(Decimal)
     units: dict[str, int] = defaultdict(int)
     for row in rows:
@@ -116,28 +120,17 @@ def _tiles(facts: Facts) -> str:
 
 
 def _tenants(facts: Facts) -> str:
-    colours = _colours(facts.over_time.rows)
+    times, at = _axis(facts)
     cards = []
-    for name, rows in _classes(facts.over_time.rows):
+    for name, rows in _classes(facts.tenants.rows):
         unit = f"{unit_name(name)}-hours"
-        sums: dict[tuple[str, int], int] = defaultdict(int)
-        for row in rows:
-            key = row.group["tenant"] if row.group["tenant"] in colours else OTHERS
-            sums[key, _stretch_of(row)] += row.quantity
-        times, at = _axis(facts)
-        present = [who for who in [*colours, OTHERS] if any(key == who for key, _ in sums)]
-        series = [
-            Series(
-                who, colours.get(who, "others"),
-                tuple(unit_hours(sum(sums[who, ms] for ms in bucket)) for bucket in at),
-            )
-            for who in present
-        ]  # fmt: skip
+        series = []
+        for who, colour, sums in _by_stretch(facts, name):
+            values = tuple(unit_hours(sum(sums[ms] for ms in bucket)) for bucket in at)
+            series.append(Series(who, colour, values))
         keys = plots.legend((one.colour, one.name) for one in series)
-        table = _tenant_table(rows, unit)
-        cards.append(
-            _card(f"{unit} by tenant", name, plots.stacked(times, series, unit) + keys, table)
-        )
+        plot = plots.stacked(times, series, unit) + keys
+        cards.append(_card(f"{unit} by tenant", name, plot, _tenant_table(rows, unit)))
     return _section(
         "Who used what",
         "Delivered, by tenant and class. Open leases count up to the watermark.",
@@ -146,13 +139,33 @@ def _tenants(facts: Facts) -> str:
     )
 
 
-def _colours(rows: Iterable[UsageRow]) -> dict[str, str]:
-    """Tenant -> colour, those with the most card time first; the same in every plot."""
+def leading(tenants: UsageSummary) -> tuple[str, ...]:
+    """Who gets a colour, the same in every plot: those who held cards for longest."""
     held: dict[str, int] = defaultdict(int)
-    for row in rows:
+    for row in tenants.rows:
         held[row.group["tenant"]] += row.card_ms
-    first = sorted(held, key=lambda name: (-held[name], name))[:COLOURS]
-    return {name: f"s{n}" for n, name in enumerate(first)}
+    return tuple(sorted(held, key=lambda name: (-held[name], name))[:COLOURS])
+
+
+def _by_stretch(facts: Facts, workload_class: str) -> Iterator[tuple[str, str, dict[int, int]]]:
+    """(name, colour, stretch -> quantity) of who used this class; the many are one, and last."""
+    rest = _sums(facts.together, workload_class) if facts.together else defaultdict(int)
+    for n, (who, usage) in enumerate(facts.over_time.items()):
+        sums = _sums(usage, workload_class)
+        for ms, quantity in sums.items():
+            rest[ms] -= quantity
+        if sums:
+            yield who, f"s{n}", sums
+    if facts.together and any(quantity > 0 for quantity in rest.values()):
+        yield OTHERS, "others", rest
+
+
+def _sums(usage: UsageSummary, workload_class: str) -> dict[int, int]:
+    found: dict[int, int] = defaultdict(int)
+    for row in usage.rows:
+        if row.workload_class == workload_class:
+            found[_stretch_of(row)] += row.quantity
+    return found
 
 
 def _tenant_table(rows: Sequence[UsageRow], unit: str) -> str:

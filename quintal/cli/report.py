@@ -13,7 +13,7 @@ import typer
 
 from quintal.cli import render, session
 from quintal.cli.choices import chosen
-from quintal.cli.page import Facts, page
+from quintal.cli.page import Facts, leading, page
 from quintal.cli.render import Table
 from quintal.cli.usage import From, To, instant, instant_ms
 from quintal.clock import SystemClock
@@ -96,16 +96,22 @@ async def _facts(client: Client, speaker: Role, span: tuple[int, int]) -> Facts:
             return None
         return await client.report(ReportAsk(from_ms=start, to_ms=end, stretch_ms=stretch_ms))
 
-    over_time, by_vendor, seen = await asyncio.gather(
-        client.usage(SummaryAsk(from_ms=start, to_ms=end, by=(by, "tenant"))),
-        client.usage(SummaryAsk(from_ms=start, to_ms=end, by=("vendor",))),
-        fleet(),
-    )
+    async def used(by: GroupBy, tenant: str | None = None) -> UsageSummary:
+        return await client.usage(SummaryAsk(from_ms=start, to_ms=end, by=(by,), tenant=tenant))
+
+    tenants, by_vendor, seen = await asyncio.gather(used("tenant"), used("vendor"), fleet())
+    # One question a tenant that is drawn: all of them by all hours might be more than fits.
+    names = leading(tenants)
+    over_time = await asyncio.gather(*(used(by, name) for name in names))
+    more = {row.group["tenant"] for row in tenants.rows} - set(names)
+    together = await used(by) if more else None
     # The page ends where something is known, not in the future of a span that goes on.
-    known = over_time.watermark_ms or end
+    known = tenants.watermark_ms or end
+    until = min(end, max(known, start + 1))
     return Facts(
-        "", 0, (start, min(end, max(known, start + 1))), stretch_ms, over_time, by_vendor, seen
-    )
+        "", 0, (start, until), stretch_ms, tenants, dict(zip(names, over_time, strict=True)),
+        together, by_vendor, seen,
+    )  # fmt: skip
 
 
 def _span(from_: str | None, to: str | None, now_ms: int) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from datetime import UTC, datetime
 from decimal import Decimal
 from html.parser import HTMLParser
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from quintal.cli import plots
-from quintal.cli.page import BARS_MAX, OTHERS, Facts, page
+from quintal.cli.page import BARS_MAX, OTHERS, Facts, leading, page
 from quintal.cli.plots import Series, ceiling, said
 from quintal.contracts.reports import FleetStretch, Report, UnitCost
 from quintal.contracts.usage import UsageRow, UsageSummary
@@ -41,13 +42,25 @@ def summary(*rows: UsageRow) -> UsageSummary:
 
 def week(tenants: tuple[str, ...] = TENANTS, days: int = 7) -> Facts:
     """A week of a fleet that is mostly busy."""
-    rows = []
+    rows: dict[str, list[UsageRow]] = {tenant: [] for tenant in tenants}
     for day in range(days):
-        when = f"2026-{11 + (30 + day) // 31:02}-{(29 + day) % 30 + 1 if day == 0 else day:02}"
+        when = datetime.fromtimestamp((T0 + day * DAY) / 1000, UTC).strftime("%Y-%m-%d")
         for n, tenant in enumerate(tenants):
             for m, name in enumerate(CLASSES):
                 amount = 40 + 13 * ((day * 7 + n * 3 + m * 5) % 11)
-                rows.append(usage({"day": when, "tenant": tenant}, name, amount, f"{amount}.25"))
+                rows[tenant].append(usage({"day": when}, name, amount, f"{amount}.25"))
+    whole = [
+        usage({"tenant": tenant}, name, 0, "0").model_copy(update={
+            "quantity": sum(row.quantity for row in of if row.workload_class == name),
+            "card_ms": sum(row.card_ms for row in of if row.workload_class == name),
+            "cost": sum((row.cost for row in of if row.workload_class == name), Decimal(0)),
+        })
+        for tenant, of in rows.items() for name in CLASSES
+    ]  # fmt: skip
+    everybody = summary(*whole)
+    first = leading(everybody)
+    over_time = {name: summary(*rows[name]) for name in first}
+    together = summary(*(row for of in rows.values() for row in of))
     stretches = [
         FleetStretch(
             at_ms=T0 + day * DAY, capacity=900 * QUANTITY_PER_UNIT_HOUR,
@@ -77,8 +90,8 @@ def week(tenants: tuple[str, ...] = TENANTS, days: int = 7) -> Facts:
         fleet=tuple(stretches), costs=tuple(costs),
     )  # fmt: skip
     return Facts(
-        "finance", T0 + 7 * DAY, (T0, T0 + days * DAY), DAY, summary(*rows), summary(*vendors),
-        report,
+        "finance", T0 + 7 * DAY, (T0, T0 + days * DAY), DAY, everybody, over_time,
+        together if len(tenants) > len(first) else None, summary(*vendors), report,
     )  # fmt: skip
 
 
@@ -163,7 +176,7 @@ def test_what_is_not_known_is_said_and_never_drawn_as_nothing() -> None:
 
 
 def test_an_empty_system_has_a_page_too() -> None:
-    nothing = Facts("a", T0, (T0, T0 + 1), DAY, summary(), summary(), None)
+    nothing = Facts("a", T0, (T0, T0 + 1), DAY, summary(), {}, None, summary(), None)
     assert "Nothing was used in this span" in page(nothing)
 
 
