@@ -85,6 +85,7 @@ async def test_a_standby_answers_reads_as_fresh_as_the_leader_and_goes_on_when_i
             assert lease.lease in {one.lease for one in listed.leases}
             assert (await client.quota()).sequence >= lease.sequence
         assert both == {True, False}, "the leader answered, and the standby"
+        assert await _only_the_leader_answers(its, lease, at_least=10**9)
         refused = await its.place(request("never", cards=8, nodes=9))
         assert isinstance(refused, Refusal)
         await until(lambda: _written_down(its, "never"))
@@ -106,6 +107,18 @@ async def test_a_standby_answers_reads_as_fresh_as_the_leader_and_goes_on_when_i
             assert "big-80" in granted.summary
         finally:
             os.kill(old.process.pid, signal.SIGCONT)
+
+
+async def _only_the_leader_answers(its: Town, lease: placement.Lease, at_least: int) -> bool:
+    """A standby that is behind what is asked for is silent; half of the questions are its."""
+    ask = placement.GetAsk(lease=lease.lease, by="any", at_least_sequence=at_least)
+    answers: list[placement.Lease] = []
+    for _ in range(12):
+        with contextlib.suppress(BusUnavailable):
+            found = await its.ml.request(subjects.GET, ask, timeout_s=0.4)
+            assert isinstance(found, placement.Lease)
+            answers.append(found)
+    return 0 < len(answers) < 12 and all(one.expires_in_ms for one in answers)
 
 
 async def _got(its: Town, ask: placement.GetAsk) -> placement.Lease:
