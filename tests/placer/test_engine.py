@@ -281,6 +281,7 @@ def test_a_node_that_nobody_knows_is_said_to_be_none_and_the_one_that_was_meant_
     refused = site.refused(constraints={"nodes": ["gpu-1"]})
     assert (refused.code.value, refused.verdict) == ("never_fits", "never_fits")
     assert refused.message == "there is no node gpu-1; did you mean 'gpu-01'?"
+    assert refused.reasons == (), "what other nodes lack is not why"
     refused = site.refused(constraints={"nodes": ["gpu-022"]})
     assert "gpu-02'" not in refused.message, "it is in a pool that is closed to the asker"
     site.desk.without_inventory = lambda: ["gpu-1"]

@@ -94,6 +94,15 @@ def test_a_taint_to_put_up_with_a_constraint_to_leave_out_another_model() -> Non
     assert "without the constraint on nodes" in words(site, cards=4, constraints={"nodes": ["n1"]})
 
 
+def test_a_node_that_is_none_has_the_one_that_was_meant_for_a_hint() -> None:
+    site = a_site()
+    told = words(site, constraints={"nodes": ["n-1"]})
+    assert told == ["node n1", "without the constraint on nodes"]
+    ask = asked(9, constraints={"nodes": ["n-1"], "tolerations": ["t"]})
+    site.desk.decide("ml", ask)
+    assert hinted(site, ask)[0].change == {"constraints": {"nodes": ["n1"], "tolerations": ["t"]}}
+
+
 def test_a_shorter_ttl_where_the_budget_is_short() -> None:
     cap = {"class": "train_llm", "units": "100"}
     budgets = [{"class": "train_llm", "unit_hours": "0.5"}]

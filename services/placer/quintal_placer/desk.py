@@ -207,7 +207,7 @@ class Desk:
             missing = self.without_inventory()
             unknown = self._no_such_nodes(ask, missing)
             if unknown:
-                return told.model_copy(update={"message": unknown})
+                return told.model_copy(update={"message": unknown, "reasons": ()})
             return views.with_missing(told, missing)
         refusal = views.over_quota(outcome.excess)
         told = self._told(ask, refusal.code)

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from quintal.contracts.documents import ProfileSpec, count_range
 from quintal.contracts.message import Refusal
 from quintal.contracts.placement import Hint, PlaceAsk
+from quintal.names import nearest
 from quintal_placer.asking import Market, closed_pools
 from quintal_placer.explaining import Decided
 from quintal_placer.state import PlacerState
@@ -80,11 +81,12 @@ def _changes(state: PlacerState, market: Market, tenant: str, ask: PlaceAsk) -> 
     yield from _ttls(ask, profile)
     if not ask.alternatives:
         yield from _counts(ask, profile)
+    yield from _nodes_meant(state, market, tenant, ask)
     yield from _constraints(ask)
     if ask.node is not None:
         yield "node", "without a need of CPU, memory or network beside the cards", {"node": None}
     if not ask.alternatives:
-        yield from _models(market, ask)
+        yield from _models(state, market, ask)
 
 
 def _tolerations(
@@ -143,6 +145,24 @@ def _below(count: int) -> list[int]:
     return near
 
 
+def _nodes_meant(
+    state: PlacerState, market: Market, tenant: str, ask: PlaceAsk
+) -> Iterator[Change]:
+    """The nodes that were probably meant, where what is named is none; of open pools alone."""
+    where = ask.constraints.model_dump(mode="json", exclude_defaults=True)
+    unknown = [name for name in ask.constraints.nodes if name not in state.fleet.nodes]
+    if not unknown:
+        return
+    closed = frozenset(closed_pools(market.catalog, tenant))
+    names = [
+        name
+        for name, node in state.fleet.nodes.items()
+        if any(device.pool not in closed for device in node.devices.values())
+    ]
+    for name in nearest(unknown[0], names):
+        yield "node meant", f"node {name}", {"constraints": {**where, "nodes": [name]}}
+
+
 def _constraints(ask: PlaceAsk) -> Iterator[Change]:
     """Without one of its constraints."""
     where = ask.constraints.model_dump(mode="json", exclude_defaults=True)
@@ -152,8 +172,8 @@ def _constraints(ask: PlaceAsk) -> Iterator[Change]:
             yield f"without {name}", f"without the constraint on {name}", {"constraints": rest}
 
 
-def _models(market: Market, ask: PlaceAsk) -> Iterator[Change]:
-    """Another model instead of those that it names, the next of kin first."""
+def _models(state: PlacerState, market: Market, ask: PlaceAsk) -> Iterator[Change]:
+    """Another model of the fleet instead of those that it names, the next of kin first."""
     need = ask.accelerator
     if need is None or not (need.models or need.families or need.vendors):
         return
@@ -163,10 +183,11 @@ def _models(market: Market, ask: PlaceAsk) -> Iterator[Change]:
     named = [market.catalog.models[m] for m in need.models if m in market.catalog.models]
     families = {spec.family for spec in named} | set(need.families)
     vendors = {spec.vendor for spec in named} | set(need.vendors)
+    there = {model for (model, _, _), _ in state.fleet.having() if model}
     others = [
         (spec.family not in families, spec.vendor not in vendors, name)
         for name, spec in market.catalog.models.items()
-        if name not in need.models and spec.kind == need.kind
+        if name in there and name not in need.models and spec.kind == need.kind
     ]
     for *_, name in sorted(others)[:MODELS_MAX]:
         yield "model", f"model {name}", {"accelerator": {**wide, "models": [name]}}

@@ -179,7 +179,7 @@ def barred(fleet: Fleet, ask: Ask) -> tuple[Cause, ...]:
 _MESSAGES = {
     "stack_blocked": "the software of what would fit does not do",
     "stack_unknown": "nobody says that the software of what would fit does",
-    "no_capacity": "what would do is held by others",
+    "no_capacity": "what would do is held",
     "partition_mode": "enough is there, but cut otherwise",
     "fragmented": "enough is free in sum, but not together on one node",
     "cordoned": "what would fit is cordoned",
