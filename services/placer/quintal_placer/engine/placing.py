@@ -121,7 +121,8 @@ def _holdings(ask: Ask, candidate: _Candidate) -> list[Holding]:
     """What granting this would add to the tenant's account, one entry a model."""
     offer, option = candidate.offer, candidate.option
     if option.plain and not option.mixed:
-        parts = offer.parts * option.total
+        count = option.total if option.members else option.cards * option.nodes
+        parts = offer.parts * count
         its = Holding(
             ask.tenant, ask.workload_class, offer.family, offer.model, parts, candidate.micro
         )
