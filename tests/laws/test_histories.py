@@ -463,6 +463,20 @@ def test_law_5_a_gang_of_which_one_agent_refuses_holds_nothing(house: House) -> 
     assert all(device.holder is None for device in devices)
 
 
+def test_law_1_after_a_takeover_no_refusal_says_that_the_agent_holds_nothing(house: House) -> None:
+    """It took the lease from the leader before, and refuses it now: a device of it has failed."""
+    house.agents["n2"].mood = "silent, done"
+    begun(house, ask("one", cards=1, nodes=2, **BIG))
+    (held,) = house.agents["n2"].leases.values()
+    house.agents["n2"].sick.add(held.devices[0].uuid)
+    house.lead(1)
+    house.pass_time(3)
+    house.agents["n2"].mood = "well"
+    house.pass_time(5)
+    assert held.lease not in house.agents["n2"].leases
+    assert house.auditor.state.leases[held.lease].state is State.ENDED
+
+
 def test_case_e04_a_gang_whose_node_boots_anew_is_repaired_before_who_came_meanwhile(
     house: House,
 ) -> None:

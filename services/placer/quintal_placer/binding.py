@@ -275,9 +275,10 @@ def _half_bound(
 def _after_another(result: Bound | NotBound | Unclear) -> Bound | NotBound | Unclear:
     """What an answer means where a leader before us may have bound the lease already.
 
-    That nobody listens says nothing then: the agent may have kept it, and be down.
+    No refusal says then that the agent holds nothing: it may have kept the lease and be down, or
+    keep it and refuse it now, since a device of it has failed meanwhile.
     """
-    return Unclear(result.node) if isinstance(result, NotBound) and not result.reached else result
+    return Unclear(result.node) if isinstance(result, NotBound) else result
 
 
 def _still(lease: Lease, token: int) -> bool:
