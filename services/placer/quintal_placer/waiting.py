@@ -19,7 +19,7 @@ from quintal_placer.engine.asks import Ask
 from quintal_placer.engine.estimates import PLACES_MAX, Ends, Stands, Waits, estimates
 from quintal_placer.engine.line import Group, Stir, Turn, Waiter
 from quintal_placer.engine.placing import Chosen, NothingNow
-from quintal_placer.engine.turns import NOBODY, Pair, hurts
+from quintal_placer.engine.turns import NOBODY, Pair, capped, hurts
 from quintal_placer.shapes import Fitted
 from quintal_placer.state import PlacerState, rank_of
 
@@ -39,6 +39,9 @@ class Waiting:
         self._fit = fit
         self._micro_max = micro_max
         self._asks: dict[Group, tuple[Ask, int] | None] = {}
+        self._models: dict[Group, set[str]] = {}
+        self._capped: dict[Group, tuple[int, bool]] = {}
+        """Changes of its tenant's account -> whether its caps bar all that it wants."""
         self._made_for: tuple[object, object] = (None, None)
         self._todo: set[Group] = set()
 
@@ -70,9 +73,13 @@ class Waiting:
 
     def _taken(self, ask: Ask, chosen: Chosen, market: Market, turn: Turn) -> frozenset[Pair]:
         """What of it somebody waits for whose turn is before this one."""
+        self._renew(market)
+        models = {device.model or "" for pick in chosen.picks for device in pick.devices}
         for waiter in self._state.line.heads():
             if waiter.turn >= turn:
                 break
+            if self._is_beside(waiter, models, own=waiter.group[0] == ask.tenant):
+                continue
             theirs = self.ask_of(waiter, market)
             if theirs is None:
                 continue
@@ -81,27 +88,62 @@ class Waiting:
                 return taken
         return NOBODY
 
+    def _is_beside(self, waiter: Waiter, models: set[str], *, own: bool) -> bool:
+        """Whether a waiter cannot be hurt, at a glance.
+
+        Another tenant's cannot that wants other models, or that its own caps keep from all it
+        wants. One of the same tenant that wants other models can by their common caps alone.
+        """
+        wanted = self._models.get(waiter.group)
+        if wanted is None:
+            known = self._known(waiter)
+            wanted = self._models[waiter.group] = _models(known[0]) if known else set()
+        if not models.isdisjoint(wanted):
+            return not own and self._is_capped(waiter)
+        if not own:
+            return True
+        quota = self._state.catalog.quotas.get(waiter.group[0])
+        return not (quota is not None and quota.budgets) and not self._is_capped(waiter)
+
+    def _is_capped(self, waiter: Waiter) -> bool:
+        """Whether its tenant's caps bar all that it wants; kept until the account changes."""
+        changes = self._state.quotas.changes.get(waiter.group[0], 0)
+        known = self._capped.get(waiter.group)
+        if known is None or known[0] != changes:
+            made = self._known(waiter)
+            bars = made is None or capped(self._state.quotas, made[0])
+            known = self._capped[waiter.group] = (changes, bars)
+        return known[1]
+
     def ask_of(self, waiter: Waiter, market: Market) -> Ask | None:
         """What the engine would be asked for a group; none where the catalog rules it out."""
         self._renew(market)
-        if waiter.group not in self._asks:
-            self._asks[waiter.group] = self._made(waiter)
-        known = self._asks[waiter.group]
+        known = self._known(waiter)
         if known is None:
             return None
         ask, ttl_ms = known
         micro_max = self._micro_max(ask.tenant, ask, ttl_ms)
         return ask if micro_max is None else replace(ask, micro_max=micro_max)
 
+    def _known(self, waiter: Waiter) -> tuple[Ask, int] | None:
+        if waiter.group not in self._asks:
+            self._asks[waiter.group] = self._made(waiter)
+        return self._asks[waiter.group]
+
     def _renew(self, market: Market) -> None:
         made_for = (market, self._state.fleet.kinds())
         if made_for[0] is not self._made_for[0] or made_for[1] is not self._made_for[1]:
-            self._asks.clear()
+            self._forget()
             self._made_for = made_for
+
+    def _forget(self) -> None:
+        self._asks.clear()
+        self._models.clear()
+        self._capped.clear()
 
     def _made(self, waiter: Waiter) -> tuple[Ask, int] | None:
         if len(self._asks) > 2 * len(self._state.line) + 16:
-            self._asks.clear()  # most of them wait no more
+            self._forget()  # most of them wait no more
         queued = self._state.queue[waiter.lease].queued
         assert queued is not None
         tenant = waiter.group[0]

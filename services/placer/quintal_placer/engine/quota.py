@@ -75,6 +75,8 @@ class Quotas:
     used: dict[Meter, Usage] = field(default_factory=dict)
     limits: dict[str, tuple[Limit, ...]] = field(default_factory=dict)
     """Tenant -> caps. A tenant that is missing has no quota at all."""
+    changes: dict[str, int] = field(default_factory=dict)
+    """Tenant -> how often its account has changed: what hangs on it alone may be kept."""
 
     def add(self, holding: Holding) -> None:
         """The tenant now holds this as well."""
@@ -85,6 +87,7 @@ class Quotas:
         self._count(holding, -1)
 
     def _count(self, holding: Holding, sign: int) -> None:
+        self.changes[holding.tenant] = self.changes.get(holding.tenant, 0) + 1
         for meter in _meters(*holding[:4]):
             usage = self.used.get(meter)
             if usage is None:

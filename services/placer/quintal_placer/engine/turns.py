@@ -34,7 +34,7 @@ NOBODY: frozenset[Pair] = frozenset()
 def hurts(fleet: Fleet, quotas: Quotas, waiter: Ask, ask: Ask, chosen: Chosen) -> frozenset[Pair]:
     """Of what pairs granting `chosen` to `ask` would take what `waiter` waits for; none: it may."""
     found: set[Pair] = set()
-    capped = free_to_have = False
+    counts_too = free_to_have = False
     for option in waiter.options:
         open_to_it = False
         for offer in option.offers:
@@ -45,12 +45,21 @@ def hurts(fleet: Fleet, quotas: Quotas, waiter: Ask, ask: Ask, chosen: Chosen) -
                 open_to_it = free_to_have = True
             else:
                 same = over is not None and _counts_too(over.limit.meter, ask, chosen)
-                capped = capped or same or (dear and _same_purse(waiter, ask))
+                counts_too = counts_too or same or (dear and _same_purse(waiter, ask))
         if open_to_it:
             found |= _taken(fleet, waiter, option, chosen)
-    if capped and not free_to_have:
+    if counts_too and not free_to_have:
         return frozenset(_pair(device) for pick in chosen.picks for device in pick.devices)
     return frozenset(found)
+
+
+def capped(quotas: Quotas, waiter: Ask) -> bool:
+    """Whether its tenant's caps bar all that it wants: then it holds back no other tenant."""
+    return all(
+        quotas.exceeded(least(waiter, option, offer)) is not None
+        for option in waiter.options
+        for offer in option.offers
+    )
 
 
 def least(waiter: Ask, option: Option, offer: Offer) -> Holding:
