@@ -1,12 +1,13 @@
 """Metering beside its floors: slices from ledger to store, telemetry, and what boards ask.
 
-    python -m tests.bench.metering [slices|telemetry|boards] [SLICES ROLLUP_ROWS]
+    python -m tests.bench.metering [slices|telemetry|question|start|boards] [SLICES ROLLUP_ROWS]
 
 One engine, in a temporary folder; product and floor take turns in the same run.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import resource
@@ -22,13 +23,14 @@ from typing import Any
 from quintal.bus import Stored
 from quintal.contracts import ledger
 from quintal.contracts.nodes import Telemetry
+from quintal_metering import checkpoint
 from quintal_metering.columns import by_month
 from quintal_metering.following import minutes_again
 from quintal_metering.guard import Statement
 from quintal_metering.hourly import HOURS_AT_ONCE, HoursAgain
 from quintal_metering.meter import Meter
 from quintal_metering.observations import telemetry
-from quintal_metering.readers import Reader
+from quintal_metering.readers import READERS, Reader
 from quintal_metering.rollups import FleetAgain, HeldHourAgain, NodesSeen
 from quintal_metering.rows import SliceRow
 from quintal_metering.settings import ROLLUP_PAUSES, ROLLUP_S, Where
@@ -39,6 +41,7 @@ from tests.metering.test_store import begun
 
 LEASES = 1_000
 BATCHES = 12
+OPEN, AFTER = 50_000, 6_000
 NODES, DEVICES, PERIOD_S, PERIODS = 10_000, 8, 10, 36
 READINGS = ("utilization_percent", "memory_used_bytes", "power_watts", "temperature_celsius",
             "energy_joules")  # fmt: skip
@@ -243,6 +246,95 @@ def taken_in(store: Store, seen: Observed, batch: list[Stored], token: str) -> N
     seen.minutes |= found.minutes
 
 
+def slowest_question(folder: Path) -> None:
+    """Batches of 1,000 slices alone, and beside two of the slowest questions that are allowed."""
+    story = hours()
+    store = Store.open(Where(folder, database="beside"))
+    meter = begun(store, story)
+    for first in range(0, 1_000_000, STEP):
+        fill_slices(store, first, STEP, 1_000_000)
+    head, *batches = in_batches(story)
+    meter.take(head, 0)
+    alone = [timed(partial(meter.take, batch, 0))[0] for batch in batches[: BATCHES // 2]]
+    readers = [Reader(str(folder), "beside") for _ in range(READERS)]
+    slow = Statement(
+        "SELECT max(cityHash64(a.id, b.number)) FROM slices AS a CROSS JOIN numbers(1000) AS b",
+        "Native",
+    )
+    asked = [reader.pool.submit(refused_or_told, reader, slow) for reader in readers]
+    time.sleep(0.5)
+    beside = [timed(partial(meter.take, batch, 0))[0] for batch in batches[BATCHES // 2 :]]
+    still = sum(not one.done() for one in asked)
+    took = max(one.result() for one in asked)
+    for reader in readers:
+        reader.close()
+    mid = [statistics.median(times) for times in (alone, beside)]
+    print(
+        f"the slowest allowed question: {len(readers)} at once, {took:.1f} s each, {still} "
+        f"still at work after the batches; a batch of {LEASES} slices {mid[0]:.0f} ms alone, "
+        f"{mid[1]:.0f} ms beside them, at worst {max(beside):.0f} ms (bound 2,000 more)"
+    )
+
+
+def refused_or_told(reader: Reader, asked: Statement) -> float:
+    """Seconds until the answer, or until the engine gave it up."""
+    began = time.perf_counter()
+    with contextlib.suppress(RuntimeError):
+        told(reader, asked)
+    return time.perf_counter() - began
+
+
+def start(folder: Path) -> None:
+    """What a start costs: the checkpoint of a large fleet, and the archive after it."""
+    story = Story().node().adopt(1, price_list("2.0"))
+    for first in range(0, NODES * DEVICES, 256):
+        story.tell(*(
+            ledger.DeviceAppeared(
+                at_ms=story.now, node=f"n{n // DEVICES}", device=_raw(f"g{n}"), model="m", pool="p"
+            )
+            for n in range(first, min(first + 256, NODES * DEVICES))
+        ))  # fmt: skip
+    for first in range(0, OPEN, 256):
+        granted = Story(now=story.now)
+        for n in range(first, min(first + 256, OPEN)):
+            granted.grant(
+                f"l{n}", card(f"g{n}", f"n{n // DEVICES}"), bound=True, tenant=f"t{n % 50}"
+            )
+        story.tell(*(record for group in granted.groups for record in group.transitions))
+    meter = begun(Store.open(Where(folder, database="start")), story)
+    stored = [
+        Stored(n, "quintal.v1.ledger", group.model_dump_json(by_alias=True).encode())
+        for n, group in enumerate(story.groups, 1)
+    ]
+    meter.take(stored, 0)
+    keeping = timed(meter.rest)
+    size = len(checkpoint.written(meter.state)) / 2**20
+    after = Story(prices=story.prices, now=story.now + 1)
+    after.groups = list(story.groups)
+    for _ in range(AFTER // 3):
+        n = len(after.groups) % OPEN
+        after.tell(
+            ledger.LeaseEnding(
+                at_ms=after.now, lease=f"l{n}", reason="released", effective_ms=after.now
+            ),
+            ledger.LeaseEnded(at_ms=after.now, lease=f"l{n}"),
+        ).grant(f"m{n}", card(f"g{n}", f"n{n // DEVICES}"), bound=True)
+    more = [
+        Stored(n, "quintal.v1.ledger", group.model_dump_json(by_alias=True).encode())
+        for n, group in enumerate(after.groups, 1)
+    ][len(stored) :]
+    for at in range(0, len(more), 200):
+        meter.take(more[at : at + 200], 0)
+    again = Meter(Store.open(Where(folder, database="start")))
+    wall, busy = timed(partial(again.open, "bench", 0))
+    same = again.state == meter.state
+    print(
+        f"start: {NODES * DEVICES} devices, {OPEN} leases, a checkpoint of {size:.0f} MiB kept in "
+        f"{keeping[0]:.0f} ms; opened with {len(more)} messages after it in {wall:.0f} ms, "
+        f"{busy:.0f} ms of a core; the same state: {same}"
+    )
+
+
 def boards(folder: Path, slice_rows: int, rollup_rows: int) -> None:
     """What every panel asks, of a reader as the endpoint has it: one thread, and its bounds.
 
@@ -437,6 +529,10 @@ def main() -> int:
             slices(engine)
         if named in {"", "telemetry"}:
             telemetry_rate(engine)
+        if named in {"", "question"}:
+            slowest_question(engine)
+        if named in {"", "start"}:
+            start(engine)
         if named in {"", "boards"}:
             boards(engine, sizes[0], sizes[1])
     return 0

@@ -72,6 +72,8 @@ def main(where: str, count: int, step: str) -> None:
     store = DyingStore.open(where_of(where))
     if step.startswith("stop:"):
         store.how, step = signal.SIGSTOP, step.removeprefix("stop:")
+    if step.startswith("#"):
+        store.step = step
     meter = Meter(store)
     meter.open("dying", 0)
     told = story()
@@ -79,8 +81,6 @@ def main(where: str, count: int, step: str) -> None:
         meter.learn(1, told.prices[1])
     waiting = messages(told)[:count]
     now_s = 0.0
-    if step.startswith("#"):
-        store.step = step
     while meter.position < len(waiting):
         first = meter.position
         if first + BATCH >= len(waiting):

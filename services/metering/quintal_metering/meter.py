@@ -25,7 +25,12 @@ from quintal_metering.fold import fold_group, pass_over
 from quintal_metering.hourly import UsageHours
 from quintal_metering.queries import ArchivedMessages
 from quintal_metering.rows import CensusCheck, Fault, Row
-from quintal_metering.settings import BATCH_MESSAGES, CHECKPOINT_MESSAGES, CHECKPOINT_S
+from quintal_metering.settings import (
+    BATCH_MESSAGES,
+    CHECKPOINT_MESSAGES,
+    CHECKPOINT_S,
+    CHECKPOINT_S_PER_MIB,
+)
 from quintal_metering.store import Store, StoreUnavailable
 from quintal_metering.turn import PriceLists
 
@@ -70,6 +75,7 @@ class Meter:
         self._pending: _Pending | None = None
         self._since_checkpoint = 0
         self._checkpoint_s: float | None = None
+        self._checkpoint_mib = 0.0
 
     @property
     def settled(self) -> bool:
@@ -190,7 +196,9 @@ class Meter:
         self.hours.wrote(pending.rows)
         due = self._checkpoint_due(now_s)
         if due:
-            self.store.keep(pending.span[1], pending.at_ms, checkpoint.written(self.state))
+            text = checkpoint.written(self.state)
+            self.store.keep(pending.span[1], pending.at_ms, text)
+            self._checkpoint_mib = len(text) / 2**20
         self.position, self._pending = pending.span[1], None
         if due:
             self._since_checkpoint, self._checkpoint_s = 0, now_s
@@ -205,7 +213,8 @@ class Meter:
     def _checkpoint_due(self, now_s: float) -> bool:
         if self._checkpoint_s is None:
             self._checkpoint_s = now_s
-        late = now_s - self._checkpoint_s >= CHECKPOINT_S
+        pause_s = CHECKPOINT_S + CHECKPOINT_S_PER_MIB * self._checkpoint_mib
+        late = now_s - self._checkpoint_s >= pause_s
         return late or self._since_checkpoint >= CHECKPOINT_MESSAGES
 
     def _fold(self, sequence: int, group: Group | str) -> list[Row]:

@@ -35,6 +35,9 @@ POSITION_S: Final = 5.0
 CHECKPOINT_S: Final = 60.0
 """A checkpoint is the whole state; between two, a restart folds the archive again."""
 
+CHECKPOINT_S_PER_MIB: Final = 5.0
+"""... and so much later the larger the last one was: one of 40 MiB takes a second to keep."""
+
 CHECKPOINT_MESSAGES: Final = 5_000
 """... but never more than so many messages of it."""
 
