@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tests.bench import agent, engine, gangs, memory, metering, placement, seen
+from tests.bench import agent, decision, engine, gangs, memory, metering, nodes, placement, seen
 
 
 def main() -> int:
@@ -12,7 +12,9 @@ def main() -> int:
     parts = (
         engine.main,
         gangs.main,
+        lambda: decision.main([]),
         lambda: placement.main([]),
+        lambda: nodes.main([]),
         memory.main,
         agent.main,
         metering.main,

@@ -8,6 +8,7 @@ remains (and of what comes later) a new leader makes records at once.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
 from itertools import islice
@@ -23,6 +24,9 @@ log = logging.getLogger(__name__)
 STREAM: Final = "INVENTORY"
 AT_ONCE: Final = 200
 """Inventories that one look holds against the ledger: a standby must not miss a beat over it."""
+
+BREATH: Final = 50
+"""Inventories that a new leader takes in before it looks up: its beats and its connection wait."""
 
 
 class Inventories:
@@ -51,8 +55,9 @@ class Inventories:
     async def unsettled(self) -> AsyncIterator[nodes.Inventory]:
         """Those of which the ledger may not have all, then what is new. Raises BusUnavailable."""
         while self._unsettled:
-            node = next(iter(self._unsettled))
-            yield self._unsettled.pop(node)
+            for node in list(islice(self._unsettled, BREATH)):
+                yield self._unsettled.pop(node)
+            await asyncio.sleep(0)
         async for inventory in self._unread():
             yield inventory
 
