@@ -68,6 +68,7 @@ TABLE: Final[dict[str, tuple[str, str]]] = {
     "taint": ("operations", "Keep nodes for requests that tolerate a taint."),
     "retire": ("operations", "Declare nodes gone for good."),
     "clear-dispute": ("operations", "Say that a disputed device was looked at."),
+    "partition": ("operations", "Cut a card that no lease holds, by the node's own task."),
     "snapshot": ("operations", "Append a census and write a snapshot now."),
     "usage": ("usage", "Show usage and cost."),
     "slices": ("usage", "Show the rows beneath a usage line."),

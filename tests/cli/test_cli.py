@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import resource
 import subprocess
@@ -18,7 +19,7 @@ from quintal.cli.choices import Output, chosen
 from quintal.cli.placement import _member, _topology, duration_ms
 from quintal.contracts.message import Reason, Refusal
 from quintal.contracts.nodes import Island, Topology
-from quintal.contracts.placement import DeviceView, NodeView
+from quintal.contracts.placement import DeviceView, NodeView, PartView
 from quintal.errors import Code, Owner
 
 CPU_MS_MAX = 150
@@ -135,6 +136,27 @@ def test_every_command_of_the_table_is_there_and_says_what_it_does(
     assert _load(name, TABLE[name][0]) is not None
     assert run([name, "--help"]) == 0
     assert "Usage: quintal " + name in capsys.readouterr().out
+
+
+def test_every_command_that_a_room_has_is_in_the_table() -> None:
+    rooms = {room for room, _ in TABLE.values() if room}
+    for room in sorted(rooms):
+        has = importlib.import_module(f"quintal.cli.{room}").COMMANDS
+        assert set(has) == {name for name, (its, _) in TABLE.items() if its == room}, room
+
+
+def test_a_card_in_parts_is_shown_part_by_part() -> None:
+    slice_ = PartView(parts=125_000, state="leased", lease="l1", profile="1g.10gb", index=3)
+    shared = PartView(parts=250_000, state="leased", lease="l2", tenant="bio")
+    parts = {"leased": 375_000, "free": 500_000, "partition_overhead": 125_000}
+    device = DeviceView(
+        node="n1", uuid="u", index=0, vendor="nvidia", name="x", pool="p", state="leased",
+        parts=parts, partitions=(slice_,), shares=(shared,),
+    )  # fmt: skip
+    assert "leased 37%, free 50%, partition_overhead 12%" in fleet._device(device)
+    one, other = fleet._parts(device)
+    assert one[1:3] == ("0.3", "  1g.10gb")
+    assert other[1:3] == ("0", "  250 milli")
 
 
 @pytest.mark.parametrize("words", [["--help"], ["version"]], ids=["help", "version"])
