@@ -94,7 +94,7 @@ async def test_watching_tells_the_past_then_what_comes_each_once(
         monkeypatch.chdir(tmp_path)
         monkeypatch.setenv("QUINTAL_URL", access.url)
         monkeypatch.setenv("QUINTAL_CREDENTIALS", str(access.credentials))
-        command = ["events", "--watch", "--for", "4s", "-o", "json"]
+        command = ["events", "--watch", "--for", "3s", "-o", "json"]
         watching = asyncio.create_task(asyncio.to_thread(run, command))
         seen: list[dict[str, Any]] = []
 

@@ -32,7 +32,7 @@ from tests.placer.world import cards, request, until
 from tests.support.nats import NatsServer
 
 PROOF = os.environ.get("QUINTAL_PROOF") == "1"
-SECONDS = float(os.environ.get("QUINTAL_HAMMER_SECONDS", "180" if PROOF else "6"))
+SECONDS = float(os.environ.get("QUINTAL_HAMMER_SECONDS", "180" if PROOF else "5"))
 CLIENTS = int(os.environ.get("QUINTAL_HAMMER_CLIENTS", "1000" if PROOF else "200"))
 DEVICES = 100 if CLIENTS >= 1_000 else 24
 SEED = os.environ.get("QUINTAL_HAMMER_SEED") or str(random.SystemRandom().randrange(10**9))

@@ -17,7 +17,7 @@ from tests.placer.site import AT_MS, Site, asked, inventory, models, only, quota
 from tests.placer.states import random_site, refused_at
 from tests.placer.world import cards, doc
 
-STATES = 10_000 if os.environ.get("QUINTAL_PROOF") else 300
+STATES = 10_000 if os.environ.get("QUINTAL_PROOF") else 150
 
 
 def hinted(site: Site, ask: PlaceAsk, tenant: str = "ml") -> list[Hint]:

@@ -19,7 +19,7 @@ from tests.placer.town import town
 from tests.placer.world import cards, request
 from tests.support.nats import NatsServer
 
-STATES = 60
+STATES = 30
 
 
 @pytest.mark.laws
