@@ -21,6 +21,7 @@ from quintal.contracts.usage import (
     UsageRow,
     VerifyAsk,
 )
+from quintal.names import meant
 from quintal.units import PARTS, unit_hours, unit_name
 
 DIFFERENCES_SHOWN = 50
@@ -70,6 +71,12 @@ def usage(
         footer = f"full hours from {span}; {footer}"
     if answer.restated:
         footer += "; some of it was restated by adjustments"
+    if not answer.rows and tenant:
+        # A misspelt name would look like a month without use.
+        everybody = session.ask(lambda client: client.usage())
+        names = [row.group["tenant"] for row in everybody.rows]
+        if tenant not in names:
+            render.complain(f"{tenant!r} never used anything{meant(tenant, names)}")
     render.show(answer, Table(columns, [_usage(ask.by, row) for row in answer.rows], footer=footer))
 
 
