@@ -290,7 +290,9 @@ def _findings(node: Node, ask: Ask, barred: str) -> Iterator[tuple[Key, _Finding
             finding = _finding(node, ask, (option, own), offer, shelf)
             for group in others:
                 beside = _best(node, ask, option, group)
-                finding = beside if beside.step < finding.step else finding
+                if beside.step < finding.step:
+                    # The nearer to nothing tells; how many the node is good for, its own group.
+                    finding = replace(beside, room=finding.room, room_now=0)
             if barred and finding.message == _FREE:
                 finding = replace(finding, code=barred, message="it would fit, but for a cap")
             yield (place, offer.model, pool), finding
