@@ -16,7 +16,7 @@ from tests.placer.town import Town, town
 from tests.placer.world import cards, request
 from tests.support.nats import NatsServer
 
-pytestmark = [pytest.mark.bus, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.bus, pytest.mark.laws, pytest.mark.timeout(900)]
 
 ROUNDS = 1_000 if os.environ.get("QUINTAL_PROOF") else 20
 NODES = 4

@@ -23,6 +23,8 @@ from quintal_placer.adoption import adoption_record
 from tests.placer.site import Site, inventory, models, quota
 from tests.placer.test_engine import cards
 
+pytestmark = pytest.mark.laws
+
 FLEETS = 2_000 if os.environ.get("QUINTAL_PROOF") else 200
 SEED = 20261130
 MODELS = {"A-80": "a-80", "B-24": "b-24"}

@@ -17,6 +17,8 @@ from tests.placer.site import Site, inventory, only
 from tests.placer.test_small_fleets import FLEETS, SEED
 from tests.placer.world import GIB, cards
 
+pytestmark = pytest.mark.laws
+
 WHOLE_BYTES = 80 * GIB
 MILLI = (100, 250, 400, 500, 650, 900)
 
