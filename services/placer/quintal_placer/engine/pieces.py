@@ -1,20 +1,18 @@
 """What of one node's devices a request would get: whole ones, shares, partitions. Pure.
 
 The groups of a request lie on different devices of a node, but for partitions, which may be of
-one device. Whole devices are taken first, then partitions, then shares from the greatest down:
-what is taken early could hold anything that comes later, so that taking greedily never fails
-where some other order would do. Only between models is there a choice to try.
+one device. Where some way of giving each group its devices does, one is found.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from quintal_placer.engine.asks import PARTS, Ask, Group, Offer, Option
+from quintal_placer.engine.asks import PARTS, Ask, Group, Offer, Option, Share
 from quintal_placer.engine.devices import Device, Node, Partition, in_whole_sets
 from quintal_placer.engine.fleet import Fleet
-from quintal_placer.engine.lay import take
 
 
 class Piece(NamedTuple):
@@ -59,47 +57,55 @@ def device_micro(offer: Offer, device: Device) -> int:
 
 
 def of_group(
-    fleet: Fleet, ask: Ask, group: Group | Option, offer: Offer, where: tuple[Node, str],
-    taken: frozenset[str] = frozenset(),
-) -> tuple[Piece, ...]:  # fmt: skip
+    fleet: Fleet, ask: Ask, group: Group | Option, offer: Offer, where: tuple[Node, str]
+) -> tuple[Piece, ...]:
     """Up to `cards` pieces of one model in one pool of the node; fewer where there is no more."""
-    node, pool = where
     if group.partition:
-        return _partitions(ask, group, offer, where, taken)
-    free = fleet.free_devices(node, offer.model, pool)
-    whole = in_whole_sets(
-        [device for device in free if device.key not in ask.avoid and device.uuid not in taken]
-        if ask.avoid or taken
-        else free
+        return tuple(_partitions(ask, group, offer, where)[: group.cards])
+    if group.share is not None:
+        return tuple(_shares(fleet, ask, group.share, offer, where)[: group.cards])
+    return tuple(
+        [Piece(device, offer) for device in _whole(fleet, ask, offer, where)[: group.cards]]
     )
-    if group.share is None:
-        if node.lay.islands is not None and len(whole) > group.cards:
-            # Whoever asks for no island still leaves whole ones to those who do.
-            chosen = set(take(node.lay, [device.uuid for device in whole], group.cards))
-            whole = [device for device in whole if device.uuid in chosen]
-        return tuple([Piece(device, offer) for device in whole[: group.cards]])
+
+
+def _whole(fleet: Fleet, ask: Ask, offer: Offer, where: tuple[Node, str]) -> list[Device]:
+    node, pool = where
+    free = fleet.free_devices(node, offer.model, pool)
+    if not ask.avoid:
+        return free
+    return in_whole_sets([device for device in free if device.key not in ask.avoid])
+
+
+def _shares(
+    fleet: Fleet, ask: Ask, share: Share, offer: Offer, where: tuple[Node, str]
+) -> list[Piece]:
+    """The fullest first, then whole ones; where they are to be spread, the other way round."""
+    node, pool = where
     shared = sorted(
-        (device for device in node.devices.values() if device.shares and device.usable),
+        (
+            device
+            for device in node.devices.values()
+            if device.shares
+            and (device.model, device.pool) == (offer.model, pool)
+            and device.usable
+            and device.key not in ask.avoid
+        ),
         key=lambda device: (device.free_parts, device.index, device.uuid),
     )
+    whole = _whole(fleet, ask, offer, where)
     spread = ask.objective == "spread"
-    candidates = [*whole, *reversed(shared)] if spread else [*shared, *whole]
-    found: list[Piece] = []
-    for device in candidates:
-        if len(found) == group.cards:
-            break
-        if (device.model, device.pool) != (offer.model, pool) or device.uuid in taken:
-            continue
-        parts = group.share.of(device.memory_bytes)
-        if parts is None or parts > device.free_parts or device.key in ask.avoid:
-            continue
-        found.append(Piece(device, offer, parts, parts))
-    return tuple(found)
+    found = []
+    for device in [*whole, *reversed(shared)] if spread else [*shared, *whole]:
+        parts = share.of(device.memory_bytes)
+        if parts is not None and parts <= device.free_parts:
+            found.append(Piece(device, offer, parts, parts))
+    return found
 
 
 def _partitions(
-    ask: Ask, group: Group | Option, offer: Offer, where: tuple[Node, str], taken: frozenset[str]
-) -> tuple[Piece, ...]:
+    ask: Ask, group: Group | Option, offer: Offer, where: tuple[Node, str]
+) -> list[Piece]:
     """From the device with the fewest free: the others stay as they are, to be cut anew."""
     node, pool = where
     devices = [
@@ -111,13 +117,11 @@ def _partitions(
         and (free := device.free_partitions())
     ]
     own = offer.charged == PARTS
-    found = [
+    return [
         Piece(device, offer, part.parts, PARTS if own else part.parts, part)
         for *_, device in sorted(devices, key=lambda item: item[:3])
         for part in device.free_partitions(group.partition)
-        if part.uuid not in taken
     ]
-    return tuple(found[: group.cards])
 
 
 def filled(
@@ -130,12 +134,64 @@ def filled(
     groups = option.groups
     barred = frozenset(b.model for b in option.bars if b.software == node.software)
     closed = frozenset(pool for pool, _ in option.unapproved)
-    homes = [_homes(ask, group, node, (barred, closed)) for group in groups[1:]]
-    order = sorted(range(len(groups)), key=lambda place: (_size(groups[place]), place))
-    found = _fill(fleet, ask, (groups, order, [[first], *homes]), node, ())
-    if found is None:
+    homes = [[first], *(_homes(ask, group, node, (barred, closed)) for group in groups[1:])]
+    could = [
+        [
+            pieces
+            for offer, pool in its
+            if len(pieces := _all(fleet, ask, group, offer, (node, pool))) >= group.cards
+        ]
+        for group, its in zip(groups, homes, strict=True)
+    ]
+    for candidates in itertools.product(*could):
+        found = _matched(groups, candidates)
+        if found is not None:
+            return found
+    return None
+
+
+def _all(
+    fleet: Fleet, ask: Ask, group: Group, offer: Offer, where: tuple[Node, str]
+) -> list[Piece]:
+    """Every piece that would do for the group, the best first."""
+    if group.partition:
+        return _partitions(ask, group, offer, where)
+    if group.share is not None:
+        return _shares(fleet, ask, group.share, offer, where)
+    return [Piece(device, offer) for device in _whole(fleet, ask, offer, where)]
+
+
+def _matched(
+    groups: Sequence[Group], candidates: Sequence[Sequence[Piece]]
+) -> tuple[Piece, ...] | None:
+    """A piece for each card of each group, none twice: found wherever there is such a way.
+
+    Each takes the best that is left; where nothing is left, somebody before gives way (Kuhn's
+    augmenting paths). The greatest come first, so that seldom anybody must.
+    """
+    slots = [place for place, group in enumerate(groups) for _ in range(group.cards)]
+    owner: dict[str, int] = {}
+    has: dict[int, Piece] = {}
+
+    def give(slot: int, tried: set[str]) -> bool:
+        its = candidates[slots[slot]]
+        for piece in sorted(its, key=lambda p: _named(p) in owner):
+            name = _named(piece)
+            if name not in tried:
+                tried.add(name)
+                if name not in owner or give(owner[name], tried):
+                    owner[name], has[slot] = slot, piece
+                    return True
+        return False
+
+    order = sorted(range(len(slots)), key=lambda slot: (_size(groups[slots[slot]]), slot))
+    if not all(give(slot, set()) for slot in order):
         return None
-    return tuple(piece for _, pieces in sorted(found, key=lambda g: g[0]) for piece in pieces)
+    return tuple(has[slot] for slot in range(len(slots)))
+
+
+def _named(piece: Piece) -> str:
+    return piece.partition.uuid if piece.partition is not None else piece.device.uuid
 
 
 def _size(group: Group) -> tuple[int, int]:
@@ -143,35 +199,6 @@ def _size(group: Group) -> tuple[int, int]:
     if group.share is not None:
         return 2, -group.share.parts
     return (1 if group.partition else 0), 0
-
-
-_Placed = tuple[int, tuple[Piece, ...]]
-
-
-def _fill(
-    fleet: Fleet,
-    ask: Ask,
-    what: tuple[tuple[Group, ...], Sequence[int], list[list[tuple[Offer, str]]]],
-    node: Node,
-    placed: tuple[_Placed, ...],
-) -> tuple[_Placed, ...] | None:
-    groups, order, homes = what
-    if len(placed) == len(order):
-        return placed
-    place = order[len(placed)]
-    group = groups[place]
-    taken = frozenset(
-        piece.partition.uuid if piece.partition is not None else piece.device.uuid
-        for _, pieces in placed
-        for piece in pieces
-    )
-    for offer, pool in homes[place]:
-        pieces = of_group(fleet, ask, group, offer, (node, pool), taken)
-        if len(pieces) == group.cards:
-            done = _fill(fleet, ask, what, node, (*placed, (place, pieces)))
-            if done is not None:
-                return done
-    return None
 
 
 def _homes(
