@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from quintal.contracts.nodes import (
     Topology,
 )
 from quintal.contracts.placement import AdoptAsk, FleetAsk, PlaceAsk
+from quintal_agent import report
+from quintal_agent.probes.probe import Device, Host, Link, Observation
 from quintal_placer import views
 from quintal_placer.adoption import adoption_record
 from quintal_placer.engine import lay, placing
@@ -383,6 +386,31 @@ def test_case_e05_a_replayed_fleet_decides_as_the_live_one() -> None:
     assert isinstance(other, placing.Chosen)
     assert [p.node for p in other.picks] == [p.node for p in chosen.picks]
     assert other == chosen
+
+
+def test_what_an_agent_says_of_its_links_is_what_a_request_is_held_to() -> None:
+    """From the probe's links to the grant: a machine of eight, as its agent reports it."""
+    links = tuple(
+        Link(f"GPU-{a}", f"GPU-{b}", "NV4")
+        for first in (0, 4)
+        for a, b in combinations(range(first, first + 4), 2)
+    )
+    seen = Observation(
+        "nvidia",
+        "t",
+        tuple(Device(f"GPU-{at}", at, "nvidia", "A-80", 80 * 2**30) for at in range(8)),
+        links=links,
+        links_told=True,
+        host=Host("n1", cpu_milli=64_000, memory_bytes=2**39),
+    )
+    told = report.inventory(
+        report.Identity("n1", "boot-1"), (seen,), health={}, held=frozenset(),
+        bounds=report.Bounds(), sequence=1, at_ms=1,
+    )  # fmt: skip
+    town = site(told)
+    assert town.refused(cards=5, topology=ISLAND).verdict == "never_fits"
+    assert {d.index // 4 for d in town.granted(cards=4, topology=ISLAND).devices} == {0}
+    assert town.granted(cards=4, topology={"island": "preferred"}).not_met == ()
 
 
 def test_operators_see_how_a_node_lies() -> None:
