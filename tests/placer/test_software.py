@@ -21,6 +21,7 @@ from quintal_placer.engine.asks import Ask
 from quintal_placer.engine.placing import Chosen
 from quintal_placer.engine.why import barred, why
 from quintal_placer.promises import Promises
+from quintal_placer.queue import Queue
 from quintal_placer.settings import Settings
 from quintal_placer.software import key_of, text_of
 from quintal_placer.state import PlacerState
@@ -307,6 +308,8 @@ def test_case_b03_a_dry_run_says_of_software_what_a_real_request_is_told(
     ask = placement.PlaceAsk(request_id="r", workload="w")
     promises = Promises.__new__(Promises)
     promises.desk = desk(state)
+    nobody: Any = None
+    promises.queue = Queue(promises.desk, nobody, lambda _: False)
     dry = promises.dry_run("ml", ask)
     real = desk(state).decide("ml", ask)
     if isinstance(real, Refusal):
