@@ -13,6 +13,7 @@ from typing import NamedTuple
 from quintal_placer.engine.asks import PARTS, Ask, Group, Offer, Option, Share
 from quintal_placer.engine.devices import Device, Node, Partition, in_whole_sets
 from quintal_placer.engine.fleet import Fleet
+from quintal_placer.engine.lay import take
 
 
 class Piece(NamedTuple):
@@ -64,9 +65,13 @@ def of_group(
         return tuple(_partitions(ask, group, offer, where)[: group.cards])
     if group.share is not None:
         return tuple(_shares(fleet, ask, group.share, offer, where)[: group.cards])
-    return tuple(
-        [Piece(device, offer) for device in _whole(fleet, ask, offer, where)[: group.cards]]
-    )
+    whole = _whole(fleet, ask, offer, where)
+    lay = where[0].lay
+    if lay.islands is not None and len(whole) > group.cards and whole[0].together == 1:
+        # Whoever asks for no island still leaves whole ones to those who do.
+        chosen = set(take(lay, [device.uuid for device in whole], group.cards))
+        whole = [device for device in whole if device.uuid in chosen]
+    return tuple([Piece(device, offer) for device in whole[: group.cards]])
 
 
 def _whole(fleet: Fleet, ask: Ask, offer: Offer, where: tuple[Node, str]) -> list[Device]:
