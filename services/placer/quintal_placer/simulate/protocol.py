@@ -50,7 +50,7 @@ class Churn:
 
     load: float
     """Demand in parts that would stand on average, were all of it placed, over the capacity."""
-    holdings: float = 12
+    holdings: float = 6
     """Mean holding times to run for; the first third is not measured."""
 
     @property
@@ -67,13 +67,19 @@ class Churn:
 def churn(
     requests: Sequence[RequestLine], capacity: int, shape: Churn, chance: Random
 ) -> list[RequestLine]:
-    """Arrivals with times and durations; the fleet is filled as the list would fill it."""
+    """Arrivals with times and durations.
+
+    As many as would stand on average are there at the start: exponential holding forgets how long
+    it has been held, so that nothing has to be waited for but that the fleet gets used.
+    """
     mean = sum(line.asked for line in requests) / len(requests)
     per_ms = shape.load * capacity / mean / HOLD_MS
     stream: list[RequestLine] = []
     at = 0.0
+    standing = shape.load * capacity
     while True:
-        at += chance.expovariate(per_ms)
+        standing -= stream[-1].asked if stream else 0
+        at += chance.expovariate(per_ms) if standing <= 0 else 0.0
         if at >= shape.until_ms:
             return stream
         line = requests[chance.randrange(len(requests))]
