@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -59,8 +60,12 @@ class Packing:
 
     def renew(self, nodes: Mapping[str, Node], most: int | None = None) -> None:
         """Read the nodes that changed: all of them, or at most so many, whichever they are."""
-        for _ in range(len(self.stale) if most is None else min(most, len(self.stale))):
-            name = self.stale.pop()
+        # A set is taken whole: taking names off one that was large looks through all its room.
+        names, self.stale = self.stale, set()
+        if most is not None and most < len(names):
+            found = iter(names)
+            names, self.stale = set(islice(found, most)), set(found)
+        for name in names:
             node = nodes.get(name)
             self.columns.put(name, free_of(node) if node is not None else {})
 
