@@ -147,6 +147,29 @@ def test_scores_that_were_kept_are_those_that_would_be_made_anew() -> None:
     assert placed > 100
 
 
+def test_a_state_that_was_scored_before_is_worth_the_same_and_another_is_another() -> None:
+    chance = random.Random(2)
+    columns, demand = Columns(), some_demand(chance)
+    for _ in range(200):
+        demand.saw(whole(1)._replace(models=("another",)))
+
+    def free() -> Free:
+        parts = [chance.choice((0, 500_000, PARTS)) for _ in range(2)]
+        cpu, memory = chance.choice((2_000, 12_000, 40_000)), chance.choice((8, 64)) * GIB
+        return Free(tuple(parts), cpu, memory, "", 2, 0, (96_000, 64 * GIB))
+
+    homes = (HOME, Home("pool", "another"))
+    for number in range(30):
+        columns.put(f"n{number}", {homes[number % 2]: free()})
+    choice = Choice(columns, Tight(columns, demand))
+    for _ in range(200):
+        number = chance.randrange(30)
+        columns.put(f"n{number}", {homes[number % 2]: free()})
+        fresh = Choice(columns, Tight(columns, demand))
+        for shape in SHAPES:
+            assert (choice.scores(shape)[:30] == fresh.scores(shape)[:30]).all()
+
+
 def test_among_equal_nodes_the_order_of_their_coming_plays_no_part() -> None:
     names = [f"rack-{number}" for number in range(50)]
     free = Free((PARTS,) * 4, 64_000, 64 * GIB, "", 4, 0, (64_000, 64 * GIB))

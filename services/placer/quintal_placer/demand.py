@@ -30,10 +30,9 @@ class Shapes:
 
     def of(self, ask: PlaceAsk) -> Shape | None:
         """What the request asks of each node, its first alternative; none where that is no card."""
-        plain = ask.accelerator is None and ask.node is None and not ask.alternatives
-        if not plain or ask.members:
+        if ask.node is not None or ask.alternatives or ask.members:
             return self._shape(ask)
-        key = (ask.profile, ask.workload, ask.variant, ask.cards, ask.nodes)
+        key = (ask.profile, ask.workload, ask.variant, ask.cards, ask.nodes, ask.accelerator)
         if key not in self._kept:
             if len(self._kept) >= KEPT_MAX:
                 self._kept.clear()

@@ -47,6 +47,8 @@ def list_target(shapes: Iterable[Shape]) -> Target:
 class Baseline:
     """Where a request fits, and the node's own state: what the simple policies score by."""
 
+    by_state = False
+
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
         self._standing: Standing | None = None

@@ -18,8 +18,18 @@ KEPT_MAX: Final = 512
 """Shapes whose scores are kept; ten thousand rows of one take 80 KB."""
 
 
+FEW: Final = 16
+"""So many rows that changed are looked up by their state, one by one; more are scored at once."""
+
+STATES_MAX: Final = 4_096
+"""States whose worth is kept for one shape."""
+
+
 class Policy(Protocol):
     """How rows are scored. One is in use; others are there to be compared with."""
+
+    by_state: bool
+    """Whether rows of one state (`Columns.states`) are worth the same until all is void."""
 
     def renew(self) -> bool:
         """Catch up with fleet and history; whether all that was scored before is void."""
@@ -33,6 +43,8 @@ class Policy(Protocol):
 class Tight:
     """The policy in use: `score.worth` over the history as it stands."""
 
+    by_state = True
+
     def __init__(self, columns: Columns, demand: Demand, setting: Setting = score.USUAL) -> None:
         self._columns, self._demand, self._setting = columns, demand, setting
         self._made = (-1, -1)
@@ -43,6 +55,7 @@ class Tight:
         """The rows as they are, up to date."""
         self.renew()
         assert self._standing is not None
+        self._standing.renew()
         return self._standing
 
     @property
@@ -58,23 +71,25 @@ class Tight:
             prepared = score.prepare(self._demand.target, self._columns, self._setting)
             self._standing = Standing(self._columns, prepared)
             self._made = made
-        self._standing.renew()
         return void
 
     def scores(self, rows: Rows, shape: Shape) -> Numbers:
         """By the documented score."""
         assert self._standing is not None
+        self._standing.renew()
         return score.worth(self._columns, self._standing, rows, shape, self._setting)
 
 
 class _Kept:
     """The scores of one shape, as of a moment."""
 
-    __slots__ = ("as_of", "scores")
+    __slots__ = ("as_of", "scores", "worths")
 
     def __init__(self) -> None:
         self.as_of = -1
         self.scores: Numbers = np.zeros(0)
+        self.worths: dict[int, float] = {}
+        """By state: on a fleet of many equal nodes most that change have been seen like that."""
 
 
 class Choice:
@@ -131,7 +146,27 @@ class Choice:
         if kept.as_of == columns.clock:
             return kept.scores
         rows = np.flatnonzero(columns.changed[:count] > kept.as_of)
-        if len(rows):
+        if self.policy.by_state and len(rows) <= FEW:
+            self._by_state(kept, shape, rows)
+        elif len(rows):
             kept.scores[rows] = self.policy.scores(rows, shape)
         kept.as_of = columns.clock
         return kept.scores
+
+    def _by_state(self, kept: _Kept, shape: Shape, rows: Rows) -> None:
+        """Score a few rows: those in a state that was scored before cost a look."""
+        states, worths = self.columns.states, kept.worths
+        unseen = []
+        for row in rows.tolist():
+            known = worths.get(states[row])
+            if known is None:
+                unseen.append(row)
+            else:
+                kept.scores[row] = known
+        if not unseen:
+            return
+        if len(worths) > STATES_MAX:
+            worths.clear()
+        found = self.policy.scores(np.array(unseen, np.intp), shape)
+        kept.scores[unseen] = found
+        worths.update(zip([states[row] for row in unseen], found.tolist(), strict=True))

@@ -24,6 +24,8 @@ Rows = NDArray[np.intp]
 
 _LANES: Final = 8
 
+STATES_MAX: Final = 100_000
+
 
 class Home(NamedTuple):
     """What a decision compares: nodes with one model in one pool."""
@@ -74,6 +76,10 @@ class Columns:
         self.model: Rows = np.zeros(0, np.intp)
         self.stack: Rows = np.zeros(0, np.intp)
         self.changed: NDArray[np.int64] = np.zeros(0, np.int64)
+        self.states: list[int] = []
+        """Per row: rows of one number are alike in all that a score may hang on."""
+        self._numbers: dict[tuple[object, ...], int] = {}
+        self._last_number = 0
         self.names: list[str] = []
         self.models: list[str] = []
         self.stacks: dict[Hashable, int] = {}
@@ -138,9 +144,21 @@ class Columns:
         if its.cards != self.cards[row] or its.host != tuple(self.host[row]):
             self.cards[row], self.host[row] = its.cards, its.host
             self.structure += 1
+        self.states[row] = self._number(row, its)
         self.stack[row] = self.stacks.setdefault(its.stack, len(self.stacks))
         self.clock += 1
         self.changed[row] = self.clock
+
+    def _number(self, row: int, its: Free) -> int:
+        """Which cards are free, and not where each lies: the score sums over them."""
+        state = (int(self.model[row]), its.cpu_milli, its.memory_bytes, *sorted(its.parts))
+        if len(self._numbers) >= STATES_MAX:
+            self._numbers.clear()  # numbers are not given twice, so that what was known stays true
+        number = self._numbers.get(state)
+        if number is None:
+            self._last_number += 1
+            number = self._numbers[state] = self._last_number
+        return number
 
     def _add(self, name: str, home: Home) -> int:
         row = self._unused.pop() if self._unused else self.count
@@ -149,6 +167,7 @@ class Columns:
             if row >= len(self.cpu):
                 self._grow()
             self.names.append(name)
+            self.states.append(0)
         self.names[row] = name
         if home.model not in self._model_ids:
             self._model_ids[home.model] = len(self.models)
