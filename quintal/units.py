@@ -58,6 +58,11 @@ _MEMORY_UNITS: Final = {
     "TIB": 2**40,
 }
 
+BYTES_BEYOND: Final = 2**63
+"""More bytes than any memory has."""
+
+_NO_SIZE: Final = "{!r} is no size: write it like 80GB or 80GiB"
+
 
 def unit_name(workload_class: str) -> str:
     """The name a person reads: STU, SIU, or the class itself."""
@@ -84,11 +89,19 @@ def unit_hours(quantity: int, places: int = 6) -> Decimal:
 
 
 def parse_bytes(text: str) -> int:
-    """Bytes from `80GB`, `80 GiB`, `81559 MiB`, `1024`. Raises ValueError naming the text."""
+    """Bytes from `80GB`, `80 GiB`, `81559 MiB`, `1024`. Raises ValueError naming the text.
+
+    Less than none is no size, nor is what no memory comes to: a text of nine signs (`1E999999`)
+    could else be a number of a million digits, and half a minute's work to whoever reads it.
+    """
     squeezed = text.replace(" ", "").upper()
     number = squeezed.rstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
     unit = squeezed[len(number) :] or "B"
     try:
-        return int(Decimal(number) * _MEMORY_UNITS[unit])
+        value = Decimal(number) * _MEMORY_UNITS[unit]
+        sane = 0 <= value < BYTES_BEYOND
     except (ArithmeticError, KeyError) as exc:
-        raise ValueError(f"{text!r} is no size: write it like 80GB or 80GiB") from exc
+        raise ValueError(_NO_SIZE.format(text)) from exc
+    if not sane:
+        raise ValueError(_NO_SIZE.format(text))
+    return int(value)

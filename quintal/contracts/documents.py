@@ -151,8 +151,8 @@ class CardGroup(Spec):
 class NodeNeed(Spec):
     """What each node must give beside its cards."""
 
-    cpu_milli: Annotated[int, Field(ge=0)] = 0
-    memory_bytes: Annotated[int, Field(ge=0)] = 0
+    cpu_milli: Annotated[int, Field(ge=0, lt=2**53)] = 0
+    memory_bytes: Annotated[int, Field(ge=0, lt=2**63)] = 0
     network_mbits: Annotated[int, Field(ge=0, le=100_000_000)] = 0
     """Of its fastest interface."""
     labels: Labels = Field(default_factory=dict)

@@ -161,7 +161,9 @@ class GetAsk(ReadAsk):
 class ListAsk(ReadAsk):
     """The leases that the asker may see, newest first."""
 
-    states: tuple[str, ...] = ("queued", "granted", "bound", "ending")
+    states: Annotated[tuple[Word, ...], Field(max_length=16)] = (
+        "queued", "granted", "bound", "ending",
+    )  # fmt: skip
     limit: Annotated[int, Field(ge=1, le=10_000)] = 1_000
     tenant: str | None = None
     """For an operator: only this tenant's."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import islice
 from typing import TypeVar
 
 from quintal.bus import Caller
@@ -247,11 +248,13 @@ def _named(state: PlacerState, tenant: str, ask: placement.GetAsk) -> Lease | No
 
 
 def _leases(its: Instant, ask: placement.ListAsk, tenant: str | None) -> placement.Leases:
-    found = [
+    states = frozenset(ask.states)
+    wanted = (
         lease
         for lease in reversed(its.state.leases.values())
-        if lease.state in ask.states and tenant in {None, lease.tenant}
-    ][: ask.limit]
+        if (tenant is None or lease.tenant == tenant) and lease.state in states
+    )
+    found = islice(wanted, ask.limit)
     leases = tuple(its.lease(lease) for lease in found)
     return placement.Leases(leases=leases, sequence=its.sequence)
 
