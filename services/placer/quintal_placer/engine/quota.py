@@ -67,6 +67,9 @@ class Usage:
 
 NOTHING: Final = Usage()
 
+BOUND_MAX: Final = 16_384
+"""Accounts whose caps are kept at hand."""
+
 
 @dataclass(slots=True)
 class Quotas:
@@ -74,9 +77,12 @@ class Quotas:
 
     used: dict[Meter, Usage] = field(default_factory=dict)
     limits: dict[str, tuple[Limit, ...]] = field(default_factory=dict)
-    """Tenant -> caps. A tenant that is missing has no quota at all."""
+    """Tenant -> caps. A tenant that is missing has no quota at all. Other caps are another dict."""
     changes: dict[str, int] = field(default_factory=dict)
     """Tenant -> how often its account has changed: what hangs on it alone may be kept."""
+    _bound: dict[tuple[str, str, str, str], tuple[Limit, ...]] = field(default_factory=dict)
+    """(tenant, class, family, model) -> its caps that count these; as long as `limits` stands."""
+    _bound_of: dict[str, tuple[Limit, ...]] | None = None
 
     def add(self, holding: Holding) -> None:
         """The tenant now holds this as well."""
@@ -120,7 +126,7 @@ class Quotas:
     def excesses(self, *holdings: Holding) -> list[Excess]:
         """Every cap that these would pass together."""
         found: list[Excess] = []
-        for limit in self.limits.get(holdings[0].tenant, ()) if holdings else ():
+        for limit in self._binding(holdings):
             micro = parts = 0
             for holding in holdings:
                 if counts(limit.meter, holding):
@@ -134,6 +140,22 @@ class Quotas:
                 used, wanted, top = usage.parts, parts, (limit.cards or 0) * PARTS
             if used + wanted > top:
                 found.append(Excess(limit, used, wanted, used + wanted - top))
+        return found
+
+    def _binding(self, holdings: tuple[Holding, ...]) -> tuple[Limit, ...]:
+        """The tenant's caps that these may touch: nearly always those of one model."""
+        if not holdings:
+            return ()
+        if len(holdings) > 1:
+            return self.limits.get(holdings[0].tenant, ())
+        if self._bound_of is not self.limits or len(self._bound) >= BOUND_MAX:
+            self._bound_of, self._bound = self.limits, {}
+        key = holdings[0][:4]
+        found = self._bound.get(key)
+        if found is None:
+            caps = self.limits.get(holdings[0].tenant, ())
+            found = tuple(limit for limit in caps if counts(limit.meter, holdings[0]))
+            self._bound[key] = found
         return found
 
 
