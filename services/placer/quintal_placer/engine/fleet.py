@@ -125,6 +125,7 @@ class Fleet:
         self._kinds: frozenset[tuple[str, str]] | None = None
         self._alike: dict[_Sort, SortedSet[str]] = {}
         self._sorts: dict[str, _Sort] = {}
+        self._among: dict[str, SortedSet[str]] = {}
         self._stale: set[str] = set()
         self.packing = Packing()
         """The same nodes as columns, for requests that packing decides."""
@@ -245,11 +246,19 @@ class Fleet:
                     self._alike[before].discard(name)
                     if not self._alike[before]:
                         del self._alike[before]
+                self._among.pop(name, None)
                 if after is not None:
-                    self._alike.setdefault(after, SortedSet()).add(name)
+                    self._among[name] = self._alike.setdefault(after, SortedSet())
+                    self._among[name].add(name)
             if after is not None:
                 self._sorts[name] = after
         self._stale.clear()
+
+    def sort_of(self, name: str) -> int:
+        """A number that a node has in common with those `alike` to it, until anything changes."""
+        if self._stale:
+            self._sort_stale()
+        return id(self._among[name])
 
     def draining(self, at_ms: int) -> list[str]:
         """Nodes that must be empty by now."""

@@ -7,13 +7,33 @@ one device. Where some way of giving each group its devices does, one is found.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from quintal_placer.engine.asks import PARTS, Ask, Group, Offer, Option, Share
 from quintal_placer.engine.devices import Device, Node, Partition, in_whole_sets
 from quintal_placer.engine.fleet import Fleet
 from quintal_placer.engine.lay import take
+
+WAYS_MAX = 64
+"""Ways of giving groups their homes on one node that are tried device by device."""
+
+_Home = tuple[str, str, str]
+"""Model, pool, and the partition's profile."""
+
+_Kind = tuple[str, str, str, Share | None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Stock:
+    """What of one home would do for a group, and for all that want the same of it."""
+
+    size: int
+    number: int
+    home: _Home
+    pieces: list[Piece]
+    names: frozenset[str]
 
 
 class Piece(NamedTuple):
@@ -140,19 +160,77 @@ def filled(
     barred = frozenset(b.model for b in option.bars if b.software == node.software)
     closed = frozenset(pool for pool, _ in option.unapproved)
     homes = [[first], *(_homes(ask, group, node, (barred, closed)) for group in groups[1:])]
-    could = [
-        [
-            pieces
-            for offer, pool in its
-            if len(pieces := _all(fleet, ask, group, offer, (node, pool))) >= group.cards
-        ]
-        for group, its in zip(groups, homes, strict=True)
-    ]
-    for candidates in itertools.product(*could):
-        found = _matched(groups, candidates)
-        if found is not None:
-            return found
+    known: dict[_Kind, _Stock] = {}
+    could: list[list[_Stock]] = []
+    for group, its in zip(groups, homes, strict=True):
+        found: list[_Stock] = []
+        for offer, pool in its:
+            kind = (offer.model, pool, group.partition, group.share)
+            stock = known.get(kind)
+            if stock is None:
+                pieces = _all(fleet, ask, group, offer, (node, pool))
+                names = frozenset(map(_named, pieces))
+                stock = known[kind] = _Stock(len(pieces), len(known), kind[:3], pieces, names)
+            if stock.size >= group.cards:
+                found.append(stock)
+        if not found:
+            return None
+        could.append(found)
+    for candidates in itertools.islice(_ways(groups, could), WAYS_MAX):
+        matched = _matched(groups, candidates)
+        if matched is not None:
+            return matched
     return None
+
+
+def _ways(
+    groups: Sequence[Group], could: Sequence[Sequence[_Stock]]
+) -> Iterator[tuple[list[Piece], ...]]:
+    """What each group could take of, less the ways that ask more of a home than it has at all.
+
+    Those who want little of a card may have what those who want much may have, and more, so that
+    the numbers settle nearly all. A way that came to nothing is not gone again: eight groups over
+    three models were twenty thousand ways, and are a few dozen.
+    """
+    dead: set[tuple[int, frozenset[tuple[_Home, tuple[tuple[_Stock, int], ...]]]]] = set()
+
+    def onward(
+        at: int, taken: dict[_Home, tuple[tuple[_Stock, int], ...]]
+    ) -> Iterator[tuple[list[Piece], ...]]:
+        if at == len(groups):
+            yield ()
+            return
+        here = (at, frozenset(taken.items()))
+        if here in dead:
+            return
+        led = False
+        for stock in could[at]:
+            its = tuple(sorted((*taken.get(stock.home, ()), (stock, groups[at].cards)), key=_first))
+            if not _enough(its):
+                continue
+            for rest in onward(at + 1, {**taken, stock.home: its}):
+                led = True
+                yield (stock.pieces, *rest)
+        if not led:
+            dead.add(here)
+
+    return onward(0, {})
+
+
+def _first(wanted: tuple[_Stock, int]) -> tuple[int, int, int]:
+    return wanted[0].size, wanted[0].number, wanted[1]
+
+
+def _enough(wanted: Sequence[tuple[_Stock, int]]) -> bool:
+    """Whether the first of these, however many, have as many pieces between them as they want."""
+    names: frozenset[str] = frozenset()
+    cards = 0
+    for stock, count in wanted:
+        names |= stock.names
+        cards += count
+        if cards > len(names):
+            return False
+    return True
 
 
 def _all(

@@ -292,18 +292,26 @@ def _arranged(
 def _parted(
     fleet: Fleet, ask: Ask, option: tuple[int, Option], offer: Offer, shelves: tuple[Shelf, ...]
 ) -> _Candidate | None:
-    """As `_candidate`, for shares and for groups of several kinds: node by node, piece by piece."""
+    """As `_candidate`, for shares and for groups of several kinds: node by node, piece by piece.
+
+    What one node has not, none has that is like it: of each sort one is looked at in vain.
+    """
     place, opt = option
     found: list[tuple[int, str, Shelf, Node, tuple[Piece, ...]]] = []
+    lacking: set[tuple[object, bool]] = set()
     for shelf in shelves:
         enough = 0
         for free, node in ranking.nodes(fleet, ask, opt, shelf):
             if not _room_beside(ask, node):
                 continue
+            if lacking and (fleet.sort_of(node.name), node.cpu_held > 0) in lacking:
+                continue
             pieces = filled(fleet, ask, opt, (offer, shelf.pool), node)
             if pieces is not None:
                 found.append((free, node.name, shelf, node, pieces))
                 enough += 1
+            elif not ask.avoid:  # single devices are no part of a sort
+                lacking.add((fleet.sort_of(node.name), node.cpu_held > 0))
             if enough == opt.nodes:
                 break
     if len(found) < opt.nodes:
