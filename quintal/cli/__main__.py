@@ -99,6 +99,7 @@ def main() -> NoReturn:
 
 def run(argv: list[str]) -> int:
     """The exit status of one command line."""
+    chosen.forget()
     try:
         _application(argv)(args=argv, prog_name="quintal")
     except SystemExit as exc:

@@ -24,5 +24,10 @@ class Chosen:
     principal: str = ""
     tenant: str = ""
 
+    def forget(self) -> None:
+        """Another command line of the same process begins."""
+        self.output, self.data = Output.TABLE, None
+        self.principal = self.tenant = ""
+
 
 chosen = Chosen()

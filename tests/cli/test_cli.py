@@ -15,7 +15,7 @@ import yaml
 
 from quintal.cli import fleet, render
 from quintal.cli.__main__ import TABLE, _load, run
-from quintal.cli.choices import Output, chosen
+from quintal.cli.choices import Chosen, Output, chosen
 from quintal.cli.placement import _member, _topology, duration_ms
 from quintal.contracts.message import Reason, Refusal
 from quintal.contracts.nodes import Island, Topology
@@ -31,7 +31,7 @@ def _as_chosen_by_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     monkeypatch.chdir(tmp_path)
     for name in ("QUINTAL_DATA", "QUINTAL_URL", "QUINTAL_AS", "QUINTAL_TENANT"):
         monkeypatch.delenv(name, raising=False)
-    chosen.output, chosen.data, chosen.principal, chosen.tenant = Output.TABLE, None, "", ""
+    chosen.forget()
 
 
 def test_done_is_0_failed_is_1_and_wrong_usage_is_2(capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,6 +79,16 @@ def test_an_option_of_all_commands_may_stand_before_the_command_too(
     assert run(["-o", "json", "--as", "nodes", "version"]) == 0
     assert json.loads(capsys.readouterr().out) == {"version": "0.1.0"}
     assert chosen.principal == "nodes"
+
+
+def test_what_one_command_line_chose_is_not_the_next_ones(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Whoever calls `run` twice in a process, as a notebook does."""
+    assert run(["version", "-o", "json", "--as", "ops"]) == 0
+    assert run(["version"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "quintal 0.1.0"
+    assert chosen == Chosen()
     assert run(["-o", "json", "version", "-o", "yaml"]) == 0
     assert capsys.readouterr().out == "version: 0.1.0\n"
     assert run(["-o"]) == 2
