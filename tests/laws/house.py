@@ -345,7 +345,7 @@ class House:
         answer = await promises.place(tenant, ask)
         self._told(answer)
         if dry is not None:
-            _same_verdict(dry, answer)
+            _same_verdict(ask, dry, answer)
         before = self.got.get(key)
         if before is not None and before in self.told:
             if self.asked[key] != ask:
@@ -560,17 +560,21 @@ _AGE = {
 }  # fmt: skip
 
 
-def _same_verdict(dry: placement.Verdict, answer: Any) -> None:
-    """Law 11; a bind that failed afterwards is no part of the decision."""
+def _same_verdict(ask: placement.PlaceAsk, dry: placement.Verdict, answer: Any) -> None:
+    """Law 11; a bind that failed afterwards is no part of the decision.
+
+    Nor is what became of one who waits before its append came back: granted, cancelled, too late.
+    """
+    of_lease = isinstance(answer, Refusal) and "lease" in answer.details
     if dry.verdict == "placed":
-        refused = isinstance(answer, Refusal) and "lease" in answer.details
         waits = isinstance(answer, placement.Pending)  # for a second try
-        assert refused or waits or isinstance(answer, placement.Lease), f"law 11: {dry} / {answer}"
-    elif isinstance(answer, Refusal):
+        assert of_lease or waits or isinstance(answer, placement.Lease), f"law 11: {dry} / {answer}"
+    elif isinstance(answer, Refusal) and not of_lease:
         assert dry.refusal is not None
         assert (answer.code, answer.verdict) == (dry.refusal.code, dry.refusal.verdict), "law 11"
     else:
-        assert isinstance(answer, placement.Pending), f"law 11: {dry.verdict} / {answer}"
+        waits = (dry.verdict, ask.wait.mode) == ("not_now", "queue")
+        assert waits, f"law 11: {dry.verdict} / {answer}"
 
 
 PROBES = tuple(

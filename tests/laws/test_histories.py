@@ -15,7 +15,7 @@ from quintal.contracts import ledger, placement
 from quintal.contracts.message import Refusal
 from quintal.units import MS_PER_HOUR
 from quintal_placer.engine.leases import State
-from tests.laws.house import House, Replica
+from tests.laws.house import House, Replica, restored
 from tests.laws.memory import MemoryAgent
 from tests.laws.virtual import BASE_MS
 from tests.placer.world import cards
@@ -504,6 +504,26 @@ def test_case_e04_a_gang_whose_node_boots_anew_is_repaired_before_who_came_meanw
     assert house.auditor.state.broken == {}
 
 
+def test_law_11_a_snapshot_keeps_for_how_long_a_broken_gang_is_waited_for(house: House) -> None:
+    """For its ttl, which a renewal had made longer than what was granted."""
+    gang = lease(house, "gang", cards=2, nodes=2, **BIG)
+    longer = placement.RenewAsk(lease=gang.lease, ttl_ms=60_000)
+    assert isinstance(done(house, lambda r: house.renew(r, "ml", longer)), placement.Lease)
+    house.gone.add("n2")
+    house.agents["n2"].reboot()
+    house.report("n2")
+    house.agents["n2"].mood = "absent"
+    for _ in range(8):
+        house.pass_time(5)
+    assert house.auditor.state.leases[gang.lease].state is State.ENDED
+    refused = answer(house, ask("newcomer", cards=3, **BIG), "bio")
+    assert isinstance(refused, Refusal)
+    assert "kept for a gang" in refused.message
+    again = restored(house.auditor.state, len(house.book.messages))
+    assert again.leases[gang.lease].ttl_ms == 60_000
+    house.check_replay()
+
+
 def test_a_gang_that_one_agent_refuses_is_placed_elsewhere_at_once(house: House) -> None:
     """It waits for nobody's acknowledgement where the rest of the fleet has room."""
     for name in ("n1", "n2", "n3"):
@@ -788,3 +808,17 @@ def test_law_11_equal_choices_fall_to_names_and_not_to_the_order_of_history(hous
     house.cordon("n2", on=False)
     house.loop.spin()
     house.check_replay()
+
+
+def test_law_11_who_is_cancelled_while_the_ledger_stalls_is_told_so(house: House) -> None:
+    """The dry run said that it would wait; it did, until its tenant took it back."""
+    lease(house, "one", cards=4, **BIG)
+    house.book.fates.append("full")
+    wait = {"mode": "queue", "deadline_ms": 60_000}
+    waits = begun(house, ask("three", cards=4, wait=wait, **BIG))
+    assert not waits.done()
+    replica = leader(house)
+    back = placement.CancelAsk(request_id="three")
+    house.start(replica, house.cancel(replica, "ml", back))
+    house.loop.spin(3)
+    assert waits.result().state == "cancelled"

@@ -97,9 +97,10 @@ def _lease_records(lease: Lease) -> Iterator[ledger.AnyRecord]:
         name = lease.lease
         if lease.bound_ms is not None and not lease.granted.bound:
             yield ledger.LeaseBound(at_ms=lease.bound_ms, lease=name)
-        granted_for = (lease.granted.ttl_ms, lease.granted.deadline_ms)
         over = lease.state in {State.ENDED, State.FAILED, State.ENDING}
-        if not over and (lease.ttl_ms, lease.deadline_ms) != granted_for:
+        # Of a lease that is over the deadline is nothing any more; for its ttl a repair is awaited.
+        later = lease.deadline_ms != lease.granted.deadline_ms and not over
+        if later or lease.ttl_ms != lease.granted.ttl_ms:
             yield ledger.LeaseTtlChanged(
                 at_ms=lease.granted_ms,
                 lease=name,
