@@ -35,6 +35,8 @@ class Town:
         self.buses: list[Bus] = []
         self.directory = directory
         self.documents = small_catalog()
+        self._follow: set[str] = set()
+        """Placers that have said how far they follow: those that could take the lead."""
 
     async def bus(self, principal: str, role: Role) -> Bus:
         found = await self.nats.bus(principal, role)
@@ -53,8 +55,22 @@ class Town:
         found.start()
         return found
 
+    async def listen(self) -> None:
+        """Hear who follows, from the first on."""
+        beside = await self.bus("placer-8", Role.PLACER_BACK)
+        await beside.hear(subjects.POSITION, lambda _, words: self._follow.add(words[-1]))
+        await beside.flush()
+
+    async def stands_by(self, placer: PlacerProcess) -> None:
+        """It is up: a fault from now on finds somebody who can take over."""
+
+        async def it() -> bool:
+            return placer.name in self._follow
+
+        await until(it, within_s=20)
+
     async def ready(self, within_s: float = 20.0) -> None:
-        """Somebody leads, and knows every agent's node."""
+        """Somebody leads and knows every agent's node, and all the others stand by."""
         self.ml = await self.bus("ml", Role.TENANT)
         self.operator = await self.bus("operator", Role.OPERATOR)
 
@@ -63,6 +79,10 @@ class Town:
             return fleet is not None and {n.node for n in fleet.nodes} == set(self.agents)
 
         await until(known, within_s=within_s)
+        leader = self.leader()
+        for placer in self.placers:
+            if placer is not leader:
+                await self.stands_by(placer)
 
     async def fleet(self) -> placement.Fleet | None:
         try:
@@ -173,6 +193,7 @@ async def town(
         await write_catalog(store, built.documents)
         for name, has in devices.items():
             await built.add_agent(name, has)
+        await built.listen()
         for _ in range(placers):
             built.add_placer(**env)
         await built.ready()

@@ -21,8 +21,11 @@ class HoldingProxy:
     port: int
     held: list[str] = field(default_factory=list)
     """Subjects of what was held, in order."""
+    arrived: list[str] = field(default_factory=list)
+    """Subjects of what was held and has gone on since."""
     _server: asyncio.Server | None = None
     _holds: dict[str, tuple[float, int]] = field(default_factory=dict)
+    _go: asyncio.Event = field(default_factory=asyncio.Event)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def start(self) -> None:
@@ -34,8 +37,13 @@ class HoldingProxy:
         return f"nats://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     def hold(self, subject: str, seconds: float, count: int = 1) -> None:
-        """The next `count` messages on `subject` arrive `seconds` late."""
+        """The next `count` messages on `subject` arrive `seconds` late, or when they are let go."""
         self._holds[subject] = (seconds, count)
+
+    def let_go(self) -> None:
+        """All that is held arrives now, and nothing is held any more."""
+        self._holds.clear()
+        self._go.set()
 
     async def stop(self) -> None:
         if self._server is not None:
@@ -65,18 +73,22 @@ class HoldingProxy:
                     if count:
                         self._holds[subject] = (seconds, count - 1)
                         self.held.append(subject)
-                        self._spawn(asyncio.create_task(_late(to_server, frame, seconds)))
+                        late = self._late(to_server, subject, frame, seconds)
+                        self._spawn(asyncio.create_task(late))
                         continue
                 to_server.write(frame)
                 await to_server.drain()
         to_server.close()
 
-
-async def _late(to_server: asyncio.StreamWriter, frame: bytes, seconds: float) -> None:
-    await asyncio.sleep(seconds)
-    with contextlib.suppress(OSError):
-        to_server.write(frame)
-        await to_server.drain()
+    async def _late(
+        self, to_server: asyncio.StreamWriter, subject: str, frame: bytes, seconds: float
+    ) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._go.wait(), seconds)
+        with contextlib.suppress(OSError):
+            to_server.write(frame)
+            await to_server.drain()
+            self.arrived.append(subject)
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
