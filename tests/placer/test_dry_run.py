@@ -1,6 +1,6 @@
 """Law 11, the first half: a dry run says what the real run then says, and keeps nothing.
 
-On states that chance made: 1,000 of them, 10,000 under QUINTAL_PROOF.
+On states that chance made: 400 of them, 10,000 under QUINTAL_PROOF.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.placer.states import random_shape, random_site
 
 STATES = int(
     os.environ.get("QUINTAL_DRY_RUN_STATES")
-    or ("10000" if os.environ.get("QUINTAL_PROOF") else "1000")
+    or ("10000" if os.environ.get("QUINTAL_PROOF") else "400")
 )
 
 

@@ -3,7 +3,7 @@
 Over histories that hypothesis makes up: two tenants, operators, agents that fail and say why, all
 through the handlers that answer on the bus. Everything that is B's, or that somebody said about B,
 has `zq` in it; leases of B are looked for by their names. QUINTAL_REDACTION_EXAMPLES says how many
-(1,000; 10,000 under QUINTAL_PROOF).
+(500; 10,000 under QUINTAL_PROOF).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.placer.world import cards, doc
 
 EXAMPLES = int(
     os.environ.get("QUINTAL_REDACTION_EXAMPLES")
-    or ("10000" if os.environ.get("QUINTAL_PROOF") else "1000")
+    or ("10000" if os.environ.get("QUINTAL_PROOF") else "500")
 )
 A, B = "ml", "zq-bio"
 SEEN: Counter[str] = Counter()
