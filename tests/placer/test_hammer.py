@@ -3,7 +3,7 @@
 Never more devices are held than there are, none twice, every acknowledged lease is found again, and
 every request is decided once. The ledger is judged raw, by a checker that shares nothing with the
 placer, against what the clients wrote down. In CI 100 clients for 24 devices, for three seconds;
-under QUINTAL_PROOF=1 a thousand for a hundred, for minutes. QUINTAL_HAMMER_SECONDS, _CLIENTS, _SEED.
+under QUINTAL_PROOF=1 1,000 for 100, for minutes. QUINTAL_HAMMER_SECONDS, _CLIENTS, _SEED.
 """
 
 from __future__ import annotations
