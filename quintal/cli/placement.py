@@ -168,6 +168,8 @@ def _topology(domain: str | None, prefer: list[str], *, island: bool, nic: bool)
     for name in prefer:
         if name in {"island", "nic"}:
             need.setdefault(name, "preferred")
+        elif name not in {"fabric", "rack"}:
+            raise typer.BadParameter(f"{name!r} is none of island, nic, fabric, rack")
         elif "domain" in need:
             raise typer.BadParameter("ask for one sort of domain: fabric or rack")
         else:

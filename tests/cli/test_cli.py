@@ -42,6 +42,7 @@ def test_done_is_0_failed_is_1_and_wrong_usage_is_2(capsys: pytest.CaptureFixtur
     assert run(["bogus"]) == 2
     assert run(["place", "--tenant", "vision"]) == 2
     assert run(["place", "p", "--tenant", "vision", "--ttl", "soon"]) == 2
+    assert run(["place", "p", "--tenant", "vision", "--prefer", "isle"]) == 2
 
 
 def test_an_error_is_one_line_that_names_the_thing_and_the_way_out(

@@ -81,6 +81,13 @@ def test_case_h06_a_card_under_a_lease_is_not_cut_and_nothing_is_touched() -> No
     assert runner.ran == []
 
 
+def test_a_node_that_nobody_knows_is_said_to_be_none() -> None:
+    place = site(card("n1"))
+    told = planned(place.state, placement.PartitionAsk(node="n2", device="0", layout="whole"))
+    assert isinstance(told, Refusal)
+    assert (told.code, told.message) == ("not_found", "no such node: n2")
+
+
 def test_a_plan_says_what_would_be_and_does_nothing() -> None:
     place = site(card("n1"))
     plan = planned(place.state, ask("7x1g.10gb"))

@@ -125,6 +125,9 @@ def test_the_command_tells_what_differs_by_its_exit(
     told = json.loads(capsys.readouterr().out)
     assert (told["compared"], told["same"]) == (1, 0)
     assert told["decisions"][0]["before"] == "0" * 32
+    requests.write_text('{"tenant": "ml", "cards": 1}\n')
+    assert run(command) == 1
+    assert "line 1 holds no request" in capsys.readouterr().err
     snapshot.write_bytes(b"no")
     assert run(command) == 1
     assert "no saved snapshot" in capsys.readouterr().err

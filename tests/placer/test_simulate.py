@@ -12,6 +12,7 @@ import pytest
 from quintal.cli.__main__ import with_options
 from quintal.cli.choices import Output, chosen
 from quintal.errors import SetupError
+from quintal.process import chain
 from quintal.units import PARTS
 from quintal_placer import commands
 from quintal_placer.simulate import policies, protocol, run, summary, trace
@@ -179,8 +180,9 @@ def test_a_line_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(SetupError, match=told):
             trace.nodes(path)
-    with pytest.raises(SetupError, match="cannot be read"):
+    with pytest.raises(SetupError, match="cannot be read") as none:
         trace.nodes(tmp_path / "none")
+    assert chain(none.value).count("No such file") == 1
     path.write_text('{"cards": 2, "parts": 5}\n')
     with pytest.raises(SetupError, match="of one card"):
         trace.requests(path)

@@ -75,6 +75,8 @@ def card_of(spec: AcceleratorModelSpec) -> Card:
 
 def planned(state: PlacerState, ask: placement.PartitionAsk) -> Plan | Refusal:
     """What the ask comes to now; a lease on the device bars it, whatever else is right."""
+    if ask.node not in state.fleet.nodes:
+        return Refusal(code=Code.NOT_FOUND, message=f"no such node: {ask.node}")
     node = state.fleet.nodes.get(ask.node)
     device = _named(list(node.devices.values()), ask.device) if node else None
     if device is None:

@@ -93,7 +93,7 @@ def unpack(data: bytes) -> tuple[PlacerState, int]:
         snapshots.fill(state, snapshot)
         return state, int(header["sequence"])
     except (ValueError, KeyError, TypeError, OSError, EOFError) as exc:
-        raise NotABundle(f"the file is no saved snapshot: {exc}") from exc
+        raise NotABundle("the file is no saved snapshot") from exc
 
 
 def _check(header: dict[str, Any], documents: bytes) -> None:
@@ -146,7 +146,7 @@ def asked_in(lines: Iterable[str]) -> Iterator[Asked]:
             continue
         try:
             fields = json.loads(line)
-            if fields.get("request") is None:
+            if fields.get("request") is None and "verdict" in fields:
                 continue  # a grant's record: the ledger has its request
             yield Asked(
                 tenant=fields["tenant"],
@@ -155,7 +155,7 @@ def asked_in(lines: Iterable[str]) -> Iterator[Asked]:
                 decision=fields.get("decision", ""),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as exc:
-            raise NotABundle(f"line {number} holds no request: {exc}") from exc
+            raise NotABundle(f"line {number} holds no request") from exc
 
 
 def replay(data: bytes, lines: Iterable[str]) -> list[Replayed]:

@@ -86,7 +86,7 @@ def _read(
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as exc:
-        raise SetupError(f"{path}: cannot be read: {exc}") from exc
+        raise SetupError(f"{path}: cannot be read") from exc
     lines = text.splitlines()
     if lines and lines[0].lstrip().startswith("{"):
         made = list(_made(path, 1, _objects(path, lines), from_json))
@@ -107,7 +107,7 @@ def _objects(path: Path, lines: Iterable[str]) -> Iterator[Mapping[str, Any]]:
             try:
                 yield json.loads(line)
             except ValueError as exc:
-                raise SetupError(f"{path}:{number}: not JSON: {exc}") from exc
+                raise SetupError(f"{path}:{number}: not JSON") from exc
 
 
 def _made(
@@ -118,7 +118,7 @@ def _made(
             yield make(row)
         except (KeyError, TypeError, ValueError, AttributeError) as exc:
             what = f"no {exc.args[0]}" if isinstance(exc, KeyError) else str(exc)
-            raise SetupError(f"{path}:{number}: {what}") from exc
+            raise SetupError(f"{path}:{number}: {what}") from None  # said already
 
 
 def _openb_node(row: Mapping[str, str]) -> NodeLine:
