@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from quintal.contracts import placement
+from quintal.contracts import placement, subjects
+from quintal.contracts.message import Refusal
 from quintal.errors import Code
 from tests.placer.town import town
 from tests.placer.world import cards, request, until
@@ -50,7 +51,9 @@ async def test_an_agent_that_has_not_looked_yet_leaves_its_devices_undisputed(
 ) -> None:
     async with town(fresh_nats, tmp_path, devices={"n1": cards("n1", "BIG-80", 1)}) as its:
         its.agents["n1"].refuse = "inventory_missing"
-        refused = await its.place(request("one"))
+        # Asked once: who asks again is told that the node is left alone, and binds again later.
+        refused = await its.ml.request(subjects.PLACE, request("one"), timeout_s=20)
+        assert isinstance(refused, Refusal)
         assert refused.code is Code.INVENTORY_MISSING
         its.agents["n1"].refuse = None
 
