@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from quintal.contracts.message import Refusal
 from quintal.contracts.nodes import Network, Stack
 from tests.placer.site import Site, inventory, models, quota
 from tests.placer.world import cards, doc
@@ -64,3 +67,22 @@ def test_the_failing_bound_is_told() -> None:
     assert told.code == "stack_blocked"
     assert any("570.10" in reason.message for reason in told.reasons)
     assert told.owner == "infrastructure"
+
+
+def test_what_strange_names_stand_for_is_looked_for_of_a_few(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One message has room for ten thousand names that are none."""
+    looked: list[str] = []
+
+    def meant(word: str, _: object) -> str:
+        looked.append(word)
+        return ""
+
+    monkeypatch.setattr("quintal_placer.asking.meant", meant)
+    site = Site([*models(), *quota("ml")], inventory("n1", *cards("n1", "A-80", 4)))
+    strange = [{"accelerator": {"models": [f"a{n}-{i}" for i in range(64)]}} for n in range(16)]
+    refused = site.decide(profile=None, **{"class": "train_llm"}, alternatives=strange)
+    assert isinstance(refused, Refusal)
+    assert len(looked) <= 8
+    assert len(refused.details["faults"]) == 16 * 64

@@ -12,7 +12,8 @@ from quintal.contracts import ledger, placement, subjects
 from quintal.contracts.message import Reason, Refusal
 from quintal.contracts.subjects import Role
 from quintal_placer import explaining
-from quintal_placer.engine.line import Line
+from quintal_placer.engine.line import Line, Waiter
+from quintal_placer.queue import Queue
 from tests.placer.site import AT_MS, Site, asked, inventory, models, only, quota
 from tests.placer.town import town
 from tests.placer.world import cards, doc, request, until
@@ -233,3 +234,48 @@ async def test_the_queue_is_shown_to_tenants_their_own_and_to_operators_whole(
         await until(served)
         assert (await its.lease(mine.lease)).state == "queued"
         await its.audited()
+
+
+# --- a long line --------------------------------------------------------------------------------
+
+
+def looked_at(
+    site: Site, monkeypatch: pytest.MonkeyPatch, each_s: float
+) -> tuple[Queue, list[str]]:
+    """A queue of which each try takes so long, and whom it looks at; none of them fits."""
+    unused: Any = None
+    queue, seen = Queue(site.desk, unused, unused), []
+    now_s = [0.0]
+
+    def grant(waiter: Waiter) -> bool:
+        now_s[0] += each_s
+        seen.append(waiter.lease)
+        return False
+
+    monkeypatch.setattr(queue, "_grant", grant)
+    monkeypatch.setattr("quintal_placer.queue.time.thread_time", lambda: now_s[0])
+    return queue, seen
+
+
+def test_a_look_through_the_line_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tries that take long, of large gangs and many alternatives, do not hold up its beats."""
+    site = a_site()
+    for n in range(40):
+        wait(site, f"odd{n}", cards=1 + n)
+    queue, seen = looked_at(site, monkeypatch, each_s=0.4)
+    queue.work(32, 0.01)
+    assert len(seen) == 1
+
+
+def test_the_many_wishes_of_one_tenant_hide_nobody_behind_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    site = a_site()
+    for n in range(40):
+        wait(site, f"odd{n}", cards=1 + n)
+    behind = wait(site, "other", tenant="bio")
+    queue, seen = looked_at(site, monkeypatch, each_s=0.4)
+    for _ in range(2):
+        site.state.stir.everything = True  # there is always something new
+        queue.work(32, 0.01)
+    assert seen == ["q-odd0", behind]

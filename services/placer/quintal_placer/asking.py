@@ -7,7 +7,7 @@ are kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import lru_cache
@@ -429,21 +429,12 @@ def _faults(
         *(option.accelerator for option in ask.alternatives),
         *(group.accelerator for group in groups),
     ]
-    faults += [
-        f"model {model}: no such model{meant(model, catalog.models)}"
-        for need in needs
-        if need is not None
-        for model in need.models
-        if model not in catalog.models
-    ]
+    named = [need for need in needs if need is not None]
+    unknown = dict.fromkeys(m for need in named for m in need.models if m not in catalog.models)
+    faults += _no_such("model {}: no such model", unknown, catalog.models)
     vendors = {spec.vendor for spec in catalog.models.values()}
-    faults += [
-        f"vendor {vendor}: no model of that vendor{meant(vendor, vendors)}"
-        for need in needs
-        if need is not None
-        for vendor in need.vendors
-        if vendor not in vendors
-    ]
+    strange = dict.fromkeys(v for need in named for v in need.vendors if v not in vendors)
+    faults += _no_such("vendor {}: no model of that vendor", strange, vendors)
     if profile is not None:
         if ask.workload_class not in {None, profile.workload_class}:
             faults.append(
@@ -455,6 +446,12 @@ def _faults(
             faults += _out_of("nodes", nodes, profile.nodes)
     faults += _unarranged(ask, profile)
     return faults
+
+
+def _no_such(told: str, unknown: Iterable[str], known: Collection[str]) -> Iterator[str]:
+    """Each name that is unknown, once; what it probably stands for is looked for of the first."""
+    for number, name in enumerate(unknown):
+        yield told.format(name) + (meant(name, known) if number < FAULTS_MAX else "")
 
 
 def _unarranged(ask: PlaceAsk, profile: ProfileSpec | None) -> Iterator[str]:

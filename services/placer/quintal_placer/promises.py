@@ -21,7 +21,7 @@ from quintal_placer.ends import Deadlines, Ends, acknowledged_records
 from quintal_placer.engine.leases import LIVE, State
 from quintal_placer.explaining import Explanations
 from quintal_placer.ledger import LedgerWriter
-from quintal_placer.queue import TRIES_BESIDE, Queue
+from quintal_placer.queue import LOOK_BESIDE_S, TRIES_BESIDE, Queue
 from quintal_placer.recutting import Recutting
 from quintal_placer.settings import Settings
 from quintal_placer.state import Lease, PlacerState, request_key
@@ -79,7 +79,7 @@ class Promises:
             if known.asked != ask:
                 return _conflict(ask.request_id)
             return await self._told(await self.binding.settled(known))
-        self.queue.work(TRIES_BESIDE)
+        self.queue.work(TRIES_BESIDE, LOOK_BESIDE_S)
         decided = self.desk.decide(tenant, ask)
         if isinstance(decided, Refusal):
             return await self._or_wait(tenant, ask, decided)
@@ -107,7 +107,7 @@ class Promises:
 
     def dry_run(self, tenant: str, ask: PlaceAsk) -> placement.Verdict:
         """What `place` would say: the same code, and nothing is kept (law 11)."""
-        self.queue.work(TRIES_BESIDE)
+        self.queue.work(TRIES_BESIDE, LOOK_BESIDE_S)
         decided = self.desk.decide(tenant, ask)
         known = {
             "decision": replay.hash_of(decided),

@@ -9,7 +9,9 @@ claim (`engine.turns`).
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
+from itertools import zip_longest
 from typing import Final
 
 from quintal.contracts import ledger
@@ -29,6 +31,11 @@ TRIES_MAX: Final = 256
 """Decisions of one look in a round of housekeeping."""
 TRIES_BESIDE: Final = 32
 """Decisions of one look before a new request's own."""
+LOOK_S: Final = 0.05
+"""Of one look in a round of housekeeping: a decision on a large gang may take much longer than
+most, and beats, agents and whoever asks now wait meanwhile. Of this thread's own time."""
+LOOK_BESIDE_S: Final = 0.01
+"""Of one look before a new request's own."""
 ESTIMATES_SHARE: Final = 20
 """Estimates rest for so many times as long as they took."""
 ANYWAY_MS: Final = 10_000
@@ -45,6 +52,8 @@ class Queue:
         self._unserved = unserved
         """Whether a lease came to its end before anybody was given anything."""
         self._all_at_ms = 0
+        self._resume_at = ""
+        """The tenant at whose turn the last look had to stop."""
         self._seen: tuple[object, ...] = ()
         self._market: Market | None = None
         self._estimates: dict[str, int] = {}
@@ -68,23 +77,45 @@ class Queue:
         await self._desk.commit([_queued(name, tenant, ask, at_ms, deadline_ms, since_ms)])
         return await self._binding.settled(self._state.leases[name])
 
-    def work(self, tries: int = TRIES_MAX) -> None:
-        """Grant whom what has changed helps, in order."""
+    def work(self, tries: int = TRIES_MAX, within_s: float = LOOK_S) -> None:
+        """Grant whom what has changed helps, in order; so many decisions, for so long."""
         if not len(self._state.line):
             return  # who enters it was refused a moment before, and is stirred by what follows
         if self._desk.ledger_full or self._desk.writer.full:
             return
         self._notice_the_time()
-        for waiter in self._desk.waiting.stirred(self._desk.market):
+        until_s = time.thread_time() + within_s
+        stirred = self._desk.waiting.stirred(self._desk.market)
+        for waiter in self._by_turns(stirred):
             head: Waiter | None = waiter
-            while head is not None and tries > 0:
+            while head is not None:
+                if tries <= 0 or time.thread_time() >= until_s:
+                    self._resume_at = waiter.group[0]
+                    return
                 tries -= 1
                 if not self._grant(head):
                     self._desk.waiting.tried(head.group)
                     break
                 head = self._state.line.head(head.group)
-            if tries <= 0:
-                return
+        self._resume_at = ""
+
+    def _by_turns(self, stirred: list[Waiter]) -> list[Waiter]:
+        """One of each tenant after the other, from where the last look had to stop.
+
+        Were each look begun at the front, the many wishes of one tenant there would keep those
+        behind them from ever being looked at. Between tenants it is no matter who is looked at
+        first: none is given what somebody before it waits for. Of one tenant, whose own caps they
+        share, the foremost is looked at first.
+        """
+        its: dict[str, list[Waiter]] = {}
+        for waiter in stirred:
+            its.setdefault(waiter.group[0], []).append(waiter)
+        tenants = list(its)
+        if self._resume_at in its:
+            at = tenants.index(self._resume_at)
+            tenants = tenants[at:] + tenants[:at]
+        rows = zip_longest(*(its[tenant] for tenant in tenants))
+        return [waiter for row in rows for waiter in row if waiter is not None]
 
     def _grant(self, waiter: Waiter) -> bool:
         queued = self._state.queue[waiter.lease].queued
