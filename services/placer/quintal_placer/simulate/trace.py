@@ -106,7 +106,7 @@ def _objects(path: Path, lines: Iterable[str]) -> Iterator[Mapping[str, Any]]:
         if line.strip():
             try:
                 yield json.loads(line)
-            except ValueError as exc:
+            except (ValueError, RecursionError) as exc:
                 raise SetupError(f"{path}:{number}: not JSON") from exc
 
 
@@ -116,7 +116,7 @@ def _made(
     for number, row in enumerate(rows, first):
         try:
             yield make(row)
-        except (KeyError, TypeError, ValueError, AttributeError) as exc:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as exc:
             what = f"no {exc.args[0]}" if isinstance(exc, KeyError) else str(exc)
             raise SetupError(f"{path}:{number}: {what}") from None  # said already
 
@@ -172,10 +172,14 @@ def _request(row: Mapping[str, Any]) -> RequestLine:
         cpu_milli=int(row.get("cpu_milli", 0)),
         memory_bytes=int(row.get("memory_bytes", 0)),
         models=tuple(sorted(set(row.get("models", ())))),
-        at_ms=row.get("at_ms"),
-        duration_ms=row.get("duration_ms"),
+        at_ms=_ms(row.get("at_ms")),
+        duration_ms=_ms(row.get("duration_ms")),
         wait_ms=int(row.get("wait_ms", 0)),
     )
+
+
+def _ms(value: Any) -> int | None:
+    return None if value is None else int(value)
 
 
 def _parts(cards: int, parts: int) -> int:
