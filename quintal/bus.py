@@ -24,7 +24,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from pydantic import ValidationError
 
-from quintal.contracts.message import Message, Refusal
+from quintal.contracts.message import Message, Refusal, faults_of
 from quintal.contracts.subjects import Publication, Request
 from quintal.errors import BusUnavailable, Code, Owner, ProtocolError, Refused, Unanswered
 from quintal.jetstream import Appended, Conflict, Full, JetStream, Stored, Unknown
@@ -377,10 +377,7 @@ class Bus(JetStream):
 
 def invalid(error: ValidationError) -> Refusal:
     """All faults of a message at once, each with the field it is about."""
-    faults = [
-        {"field": ".".join(str(part) for part in fault["loc"]), "message": fault["msg"]}
-        for fault in error.errors(include_url=False, include_context=False)
-    ]
+    faults = faults_of(error)
     text = "; ".join(f"{f['field'] or 'message'}: {f['message']}" for f in faults)
     return Refusal(
         code=Code.INVALID_REQUEST, message=text, owner=Owner.SUBMITTER, details={"faults": faults}

@@ -11,9 +11,11 @@ import typer
 from quintal.cli import render, session
 from quintal.cli.choices import chosen
 from quintal.cli.render import Table
-from quintal.contracts.placement import Capacity, CapacityRow, DeviceView, FleetAsk, NodeView
+from quintal.contracts.placement import Capacity, CapacityRow, DeviceView, Fleet, FleetAsk, NodeView
 from quintal.contracts.subjects import Role
 from quintal.conversion import Total
+from quintal.errors import SetupError
+from quintal.names import meant
 from quintal.units import CLASSES, PARTS, to_micro, unit_name
 
 Vendor = Annotated[str | None, typer.Option(help="Only this vendor's.")]
@@ -29,13 +31,24 @@ def nodes(
 ) -> None:
     """List the nodes: what they hold, whether they live, who cordoned them."""
     ask = FleetAsk(vendor=vendor, model=model, pool=pool, node=node)
-    fleet = session.ask(lambda client: client.fleet(ask))
+    fleet = _known(session.ask(lambda client: client.fleet(ask)), ask)
     columns = (
         "node", "liveness", "devices", "free>", "islands", "fabric", "pools", "cpu>", "memory>",
         "silent>", "cordon", "taints", "drivers",
     )  # fmt: skip
     rows = [_node(one) for one in fleet.nodes]
     render.show(fleet, Table(columns, rows, footer=f"as of ledger sequence {fleet.sequence}"))
+
+
+def _known(fleet: Fleet, ask: FleetAsk) -> Fleet:
+    """The answer, unless it is empty because nobody has the node's name."""
+    if fleet.nodes or ask.node is None:
+        return fleet
+    every = session.ask(lambda client: client.fleet(FleetAsk())).nodes
+    names = [node.node for node in every]
+    if ask.node in names:
+        return fleet  # it is there, and has nothing of what was asked for
+    raise SetupError(f"no such node: {ask.node}{meant(ask.node, names)}")
 
 
 def _node(node: NodeView) -> tuple[object, ...]:
@@ -85,7 +98,7 @@ def devices(
 ) -> None:
     """List the devices and what became of each."""
     ask = FleetAsk(vendor=vendor, model=model, pool=pool, node=node)
-    fleet = session.ask(lambda client: client.fleet(ask))
+    fleet = _known(session.ask(lambda client: client.fleet(ask)), ask)
     columns = (
         "node", "#>", "model", "pool", "memory>", "island>", "nics", "state", "lease", "tenant",
         "health", "units",
@@ -245,6 +258,8 @@ def quota(
         answer = session.ask_as_tenant(lambda client: client.quota())
     else:
         answer = session.ask(lambda client: client.all_quotas(tenant), speaker)
+        if tenant is not None and not answer.rows:
+            raise SetupError(f"no quota of {tenant}: `quintal list Quota` shows whose there are")
     rows = [(row.tenant, row.cap, row.limit, row.used, row.over_by) for row in answer.rows]
     footer = "a cap is of units held at once"
     if any("-hours" in row.cap for row in answer.rows):

@@ -164,11 +164,7 @@ def _valid(kind: Any, **fields: Any) -> Any:
     try:
         return kind.model_validate(fields)
     except ValidationError as exc:
-        faults = "; ".join(
-            f"{'.'.join(map(str, fault['loc'])) or 'request'}: {fault['msg']}"
-            for fault in exc.errors(include_url=False, include_context=False)
-        )
-        raise typer.BadParameter(faults) from exc
+        raise typer.BadParameter(render.faults(exc)) from exc
 
 
 COMMANDS: dict[str, Callable[..., None]] = {

@@ -182,11 +182,7 @@ def _ask(given: dict[str, Any]) -> PlaceAsk:
     try:
         return PlaceAsk.model_validate(given)
     except ValidationError as exc:
-        faults = "; ".join(
-            f"{'.'.join(map(str, fault['loc'])) or 'request'}: {fault['msg']}"
-            for fault in exc.errors(include_url=False, include_context=False)
-        )
-        raise typer.BadParameter(faults) from exc
+        raise typer.BadParameter(render.faults(exc)) from exc
 
 
 def _from_file(path: Path | None) -> dict[str, Any]:
@@ -218,7 +214,9 @@ def duration_ms(text: str) -> int:
     """`30s`, `5m`, `2h`, `250ms`, or seconds."""
     found = _TIME.fullmatch(text.strip())
     if found is None:
-        raise typer.BadParameter(f"{text!r} is no duration: write 30s, 5m or 2h")
+        raise typer.BadParameter(
+            f"{text!r} is no duration: write 30s, 5m or 2h; a bare number is seconds"
+        )
     return int(found[1]) * _MS[found[2]]
 
 

@@ -16,6 +16,8 @@ from quintal.cli.choices import Output, chosen
 from quintal.units import from_micro, unit_name
 
 if TYPE_CHECKING:
+    from pydantic import ValidationError
+
     from quintal.contracts.message import Message, Refusal
 
 EMPTY = "-"
@@ -193,3 +195,10 @@ def _cell(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key}={_cell(item)}" for key, item in value.items()) or EMPTY
     return str(value)
+
+
+def faults(error: ValidationError) -> str:
+    """All that is wrong with what was asked, in one line."""
+    from quintal.contracts.message import faults_of
+
+    return "; ".join(f"{its['field'] or 'request'}: {its['message']}" for its in faults_of(error))

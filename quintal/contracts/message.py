@@ -152,3 +152,14 @@ class Refusal(Answer):
     verdict: Literal["not_now", "never_fits"] | None = None
     reasons: tuple[Reason, ...] = ()
     details: dict[str, Any] = Field(default_factory=dict)
+
+
+def faults_of(error: ValidationError) -> list[dict[str, str]]:
+    """All that is wrong with a message, each with the `field` it is about and a `message`."""
+    return [
+        {
+            "field": ".".join(str(part) for part in fault["loc"]),
+            "message": fault["msg"].removeprefix("Value error, "),
+        }
+        for fault in error.errors(include_url=False, include_context=False)
+    ]

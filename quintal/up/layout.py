@@ -22,6 +22,7 @@ from typing import Final
 
 from quintal.auth import Authority, is_reserved
 from quintal.errors import SetupError
+from quintal.names import meant
 from quintal.settings import Access
 
 DEFAULT: Final = "quintal-data"
@@ -139,8 +140,9 @@ def local_access(data: Path, principal: str) -> Access:
         raise SetupError(f"no installation in {data}: start one with `quintal up --data {data}`")
     path = Path(system.credentials) / f"{principal}.creds"
     if not path.is_file():
+        known = [found.stem for found in Path(system.credentials).glob("*.creds")]
         raise SetupError(
-            f"no credentials for {principal} in {system.credentials}: make them with"
-            f" `quintal auth add ROLE {principal}`"
+            f"no credentials for {principal} in {system.credentials}{meant(principal, known)}"
+            " `quintal auth list` shows whose there are, `quintal auth add ROLE NAME` makes more"
         )
     return Access(system.url, path, principal)
