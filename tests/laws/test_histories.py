@@ -15,7 +15,7 @@ from quintal.contracts import ledger, placement
 from quintal.contracts.message import Refusal
 from quintal.units import MS_PER_HOUR
 from quintal_placer.engine.leases import State
-from tests.laws.house import House, Replica, restored
+from tests.laws.house import HALVES, House, Replica, cut, restored
 from tests.laws.memory import MemoryAgent
 from tests.laws.virtual import BASE_MS
 from tests.placer.world import cards
@@ -822,3 +822,26 @@ def test_law_11_who_is_cancelled_while_the_ledger_stalls_is_told_so(house: House
     house.start(replica, house.cancel(replica, "ml", back))
     house.loop.spin(3)
     assert waits.result().state == "cancelled"
+
+
+def test_law_11_a_snapshot_keeps_what_is_known_of_a_partition_that_is_gone(house: House) -> None:
+    """An earlier lease of it has ended; it lives on under the one that holds it."""
+    agent = house.agents["n3"]
+    whole = agent.devices
+    agent.devices = (cut(whole[0], HALVES, 1), *whole[1:])
+    house.report("n3")
+    house.loop.spin()
+    half = {"accelerator": {"partition": "half"}}
+    release(house, lease(house, "one", **half))
+    house.pass_time(3)
+    second = lease(house, "two", **half)
+    agent.devices = whole
+    house.report("n3")
+    house.loop.spin()
+    assert second.devices[0].partition is not None
+    again = restored(house.auditor.state, len(house.book.messages))
+    held = again.fleet.nodes["n3"].devices[second.devices[0].uuid].partitions
+    assert held is not None
+    kept = held[second.devices[0].partition]
+    assert (kept.profile, kept.missing) == ("half", True)
+    house.check_replay()

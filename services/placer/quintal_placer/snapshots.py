@@ -24,6 +24,7 @@ from quintal.contracts import ledger
 from quintal.contracts.streams import SNAPSHOT_BUCKET
 from quintal.errors import BusUnavailable
 from quintal_placer import demand
+from quintal_placer.engine.devices import Device
 from quintal_placer.engine.leases import State
 from quintal_placer.facts import cut_facts
 from quintal_placer.state import Lease, PlacerState
@@ -61,19 +62,27 @@ def records_of(state: PlacerState) -> Iterator[ledger.AnyRecord]:
                 at_ms=fact.at_ms, node=name, taint=taint, present=True, by="", reason=reason
             )
         for uuid, device in sorted(node.devices.items()):
-            raw = state.raw[name, uuid]
-            yield ledger.DeviceAppeared(
-                at_ms=fact.at_ms, node=name, device=raw, model=device.model, pool=device.pool,
-                **cut_facts(device),
-            )  # fmt: skip
+            yield _appeared(state, device)
             if device.disputed:
                 yield ledger.DisputeChanged(
                     at_ms=at_ms, node=name, uuid=uuid, disputed=True, reason=device.disputed
                 )
     for lease in sorted(state.leases.values(), key=_made):
         yield from _lease_records(lease)
+    for name in sorted(state.facts):
+        for _, device in sorted(state.fleet.nodes[name].devices.items()):
+            # What is gone goes with the first lease that lets go of it: it is held by a later one.
+            if any(part.missing for part in (device.partitions or {}).values()):
+                yield _appeared(state, device)
     yield demand.kept(state.fleet.packing.demand, at_ms)
     yield ledger.Tick(at_ms=at_ms)
+
+
+def _appeared(state: PlacerState, device: Device) -> ledger.DeviceAppeared:
+    return ledger.DeviceAppeared(
+        at_ms=state.facts[device.node].at_ms, node=device.node, device=state.raw[device.key],
+        model=device.model, pool=device.pool, **cut_facts(device),
+    )  # fmt: skip
 
 
 def _made(lease: Lease) -> int:
