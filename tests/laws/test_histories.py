@@ -281,6 +281,21 @@ def test_law_3_a_refusal_and_a_dry_run_consume_no_id(house: House) -> None:
     assert isinstance(answer(house, ask("one", cards=2)), placement.Lease)
 
 
+def test_law_3_whoever_waited_for_a_bind_on_a_retired_node_is_told_what_the_id_decided_since(
+    house: House,
+) -> None:
+    """Both asked the same under one id: one of them must not be told that there is nothing."""
+    first = ask("r1", accelerator={"models": ["mid-40", "big-80"]}, objective="ordered")
+    house.agents["n3"].mood = "silent, done"
+    waiting = begun(house, first)
+    house.retire("n3")
+    house.loop.spin()
+    second = answer(house, first)
+    assert isinstance(second, placement.Lease)
+    house.loop.spin(15)
+    assert waiting.result().lease == second.lease
+
+
 def test_law_3_a_request_whose_lease_was_never_bound_may_be_asked_again(house: House) -> None:
     for agent in house.agents.values():
         agent.mood = "absent"

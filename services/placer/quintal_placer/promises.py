@@ -78,7 +78,8 @@ class Promises:
         if known is not None and not _refused(known):
             if known.asked != ask:
                 return _conflict(ask.request_id)
-            return await self._told(await self.binding.settled(known))
+            _, answer = await self._outcome(tenant, ask, known)
+            return answer
         self.queue.work(TRIES_BESIDE, LOOK_BESIDE_S)
         decided = self.desk.decide(tenant, ask)
         if isinstance(decided, Refusal):
@@ -87,11 +88,26 @@ class Promises:
         if lease.unbound:  # all that is to be said of it is in this one append
             return await self.desk.told(self.desk.view(lease), appended)
         await appended
-        found = await self.binding.settled(lease)
-        answer = await self._told(found)
+        found, answer = await self._outcome(tenant, ask, lease)
         if isinstance(answer, Refusal) and self.desk.by_request(tenant, ask.request_id) is found:
             return await self._or_wait(tenant, ask, answer)
         return answer
+
+    async def _outcome(self, tenant: str, ask: PlaceAsk, lease: Lease) -> tuple[Lease, Verdict]:
+        """What the request id came to, durable, and the lease that says so.
+
+        A lease may be over (its node retired) while its bind is still asked for. Who asks then
+        under the same id is decided anew; whoever waited for the old one is told the new (law 3).
+        """
+        while True:
+            found = await self.binding.settled(lease)
+            answer = await self._told(found)
+            newest = self.desk.by_request(tenant, ask.request_id)
+            if not isinstance(answer, Refusal) or newest is None or newest is found:
+                return found, answer
+            if newest.asked != ask:
+                return found, _conflict(ask.request_id)
+            lease = newest
 
     async def _or_wait(self, tenant: str, ask: PlaceAsk, refusal: Refusal) -> Verdict:
         """The refusal; or a place in the queue, where that is asked for and could help."""
