@@ -21,7 +21,7 @@ from quintal_agent.calibration.measuring import timed
 def measured(threads: int = 1, spread: str = "0.01", **rates: str) -> Measured:
     return Measured(
         device="a card",
-        library="a library",
+        computed_by="a library",
         threads=threads,
         rates=tuple(
             Rate(name, Decimal(value), Decimal(spread), 5) for name, value in rates.items()
@@ -141,7 +141,7 @@ def test_without_any_library_the_way_out_is_named(monkeypatch: pytest.MonkeyPatc
 def test_a_real_run_on_this_processor_gives_a_document_that_apply_takes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("numpy")
+    pytest.importorskip("numpy", reason="numpy, which this run computes with, is not installed")
     from quintal_agent.calibration import command, measuring
 
     monkeypatch.setattr(measuring, "LONG_ENOUGH_S", 0.001)

@@ -71,7 +71,7 @@ class Measured:
     """All that was measured of one device."""
 
     device: str
-    library: str
+    computed_by: str
     threads: int
     """Of a processor, which is rated by the thread; 1 for anything else."""
     rates: tuple[Rate, ...]
@@ -172,7 +172,7 @@ def _evidence(
     by = "the same on the reference card" if reference else "nominal figures of the reference card"
     floor = "" if reference else ", so a floor"
     clocks = ", ".join(f"{name} {mhz} MHz" for name, mhz in measured.clocks.items())
-    where = f"{measured.device} with {measured.library}" + (f", {clocks}" if clocks else "")
+    where = f"{measured.device} with {measured.computed_by}" + (f", {clocks}" if clocks else "")
     return f"calibrated on {where}: {'; '.join(parts)}; against {by}{floor}"
 
 
@@ -190,7 +190,7 @@ def plain(measured: Measured) -> dict[str, Any]:
     """As JSON, so that it can be the reference of another run."""
     return {
         "device": measured.device,
-        "library": measured.library,
+        "library": measured.computed_by,
         "threads": measured.threads,
         "date": measured.date,
         "clocks": dict(measured.clocks),
@@ -209,7 +209,7 @@ def read(found: Mapping[str, Any]) -> Measured:
     """What `plain` wrote. Raises KeyError, TypeError or ArithmeticError where it did not."""
     return Measured(
         device=str(found["device"]),
-        library=str(found["library"]),
+        computed_by=str(found["library"]),
         threads=int(found["threads"]),
         rates=tuple(
             Rate(name, Decimal(each["value"]), Decimal(each["spread"]), int(each["repeats"]))

@@ -74,7 +74,7 @@ def calibrate(
         for each in ratings
     ]  # fmt: skip
     clocks = ", ".join(f"{name} {mhz} MHz" for name, mhz in found.clocks.items())
-    title = f"{found.device} with {found.library}" + (f" ({clocks})" if clocks else "")
+    title = f"{found.device} with {found.computed_by}" + (f" ({clocks})" if clocks else "")
     way = f"quintal apply -f {write}" if write else "--write FILE, then quintal apply -f FILE"
     render.show(
         {**arithmetic.plain(found), "document": document},
@@ -95,7 +95,7 @@ def _measure(device: Backend, repeats: int) -> Measured:
     at = dt.datetime.fromtimestamp(clock.now_ms() / 1000, dt.UTC)
     return Measured(
         device=_processor() if device.cpu else device.device,
-        library=device.name,
+        computed_by=device.name,
         threads=len(os.sched_getaffinity(0)) if device.cpu else 1,
         rates=rates,
         clocks=_clocks(device),
@@ -121,7 +121,7 @@ def _clocks(device: Backend) -> Mapping[str, int]:
         import psutil
 
         current = getattr(psutil.cpu_freq(), "current", None)
-    except (ImportError, OSError, NotImplementedError):
+    except (ImportError, OSError, RuntimeError):  # psutil knows no such file on some kernels
         return {}
     return {"cpu": round(current)} if current else {}
 
