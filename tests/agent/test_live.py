@@ -276,9 +276,8 @@ async def test_an_agent_waits_for_a_bus_that_comes_later(
     agent = an_agent(own, a_source())
     stop = asyncio.Event()
     task = asyncio.create_task(agent.run(stop))
-    await asyncio.sleep(0.2)
+    await until(lambda: agent.lookout.seen.devices)  # it looks although nobody hears it
     assert not task.done()
-    assert agent.lookout.seen.devices, "it looks although nobody hears it"
     fresh_nats.start()
     await asyncio.wait_for(agent.ready.wait(), 15)
     stop.set()
